@@ -114,7 +114,8 @@ def test_bundled_data_sets_are_opened_as_the_encoders_gave_them(monkeypatch):
     assert Source("folder", "stamps").indexing.encoders == {}  # a folder of that name
 
 
-FILES, NO_NAMES = (FOLDER, MANIFEST, COLLECTION), (FOLDER, MANIFEST, FEATURES, COLLECTION)
+FILES = {"accept": (FOLDER, MANIFEST, COLLECTION)}
+NO_NAMES = {"accept": (FOLDER, MANIFEST, FEATURES, COLLECTION)}
 
 
 @pytest.mark.parametrize(
@@ -125,26 +126,14 @@ FILES, NO_NAMES = (FOLDER, MANIFEST, COLLECTION), (FOLDER, MANIFEST, FEATURES, C
             {},
             r"nowhere is neither a file or folder nor a bundled data set \(stamps, emoji, .*\); check the name",
         ),
-        (
-            "nowhere",
-            {"accept": NO_NAMES},
-            "nowhere does not exist; give a folder of files, a table of files, or features",
-        ),
-        ("emoji", {"accept": NO_NAMES}, "emoji does not exist; give a folder"),
-        (
-            "nowhere",
-            {"accept": FILES},
-            r"no manifest at nowhere; give a file that ends in \.csv, \.tsv, \.jsonl, \.parquet$",
-        ),
-        (
-            "a.doc",
-            {},
-            r"a\.doc ends in '\.doc'; give a folder, or a file that ends in \.csv, .*\.parquet, \.npz, \.safetens",
-        ),
-        ("a.doc", {"accept": FILES}, r"a\.doc ends in '\.doc'; give a folder, or a file that ends in .*, \.parquet$"),
+        ("nowhere", NO_NAMES, "nowhere does not exist; give a folder of files, a table of files, or features"),
+        ("emoji", NO_NAMES, "emoji does not exist; give a folder"),
+        ("nowhere", FILES, r"no manifest at nowhere; give a file that ends in \.csv, \.tsv, \.jsonl, \.parquet$"),
+        ("a.doc", {}, r"ends in '\.doc'; give a folder, or a file that ends in \.csv, .*\.parquet, \.npz, \.safetens"),
+        ("a.doc", FILES, r"a\.doc ends in '\.doc'; give a folder, or a file that ends in .*, \.parquet$"),
         ("file", {}, "file ends in ''; give a folder"),
         ("ix", {}, "ix is an index; give the folder, the table of files or the features that it holds"),
-        ("f.npz", {"accept": FILES}, r"f\.npz holds features, not files to encode; give a folder or a table of files"),
+        ("f.npz", FILES, r"f\.npz holds features, not files to encode; give a folder or a table of files"),
     ],
 )
 def test_what_cannot_be_opened(source, more, reason, place):
@@ -154,15 +143,7 @@ def test_what_cannot_be_opened(source, more, reason, place):
 
 def test_columns_are_judged_by_their_names_and_values(tmp_path):
     rows = [
-        {
-            "id": "x.png",
-            "split": "train",
-            "labels": "a.png",
-            "meta.file": "a.png",
-            "photo": "",
-            "note": "words",
-            "n": 3,
-        },
+        {"id": "x.png", "split": "train", "labels": "a.png", "meta.file": "a.png", "photo": "", "note": "words"},
         {"id": "y", "photo": "a.PNG", "film": "a.mp4", "hum": "a.wav", "text": "t", "note": "b.zip"},
         {"id": "z", "photo": "later.wav"},
     ]

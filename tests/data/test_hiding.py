@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calmrl.data.hiding import MECHANISMS, hide
-from calmrl.data.patterns import pattern_table, patterns
+from calmrl.data.patterns import Completeness, completeness, pattern_table, patterns
 from calmrl.errors import InputError
 from tests.reference.missing import mcar
 
@@ -60,11 +61,6 @@ def test_mcar_is_the_procedure_by_hand(n: int, k: int, rate: float) -> None:
     assert np.array_equal(ours, mcar(n, k, rate, np.random.default_rng(1)))
 
 
-def test_mcar_is_uniform() -> None:
-    left = hide(np.ones((20_000, 4), dtype=bool), 0.4, np.random.default_rng(0))
-    assert np.abs(left.mean(axis=0) - 0.6).max() < 0.01
-
-
 def test_source_keeps_what_its_source_records() -> None:
     present = np.ones((3000, 3), dtype=bool)  # video, audio, text
     left = hide(present, 0.6, np.random.default_rng(0), "source", groups=[(0, 2), (1, 2)])
@@ -75,15 +71,6 @@ def test_source_keeps_what_its_source_records() -> None:
     lonely = np.array([[True, False, False]] * 50)  # an item without audio and text can only come from the first source
     assert np.array_equal(hide(lonely, 1.0, np.random.default_rng(0), "source", groups=[(0, 2), (1, 2)]), lonely)
     assert np.array_equal(hide(lonely, 1.0, np.random.default_rng(0), "source", groups=[(1, 2)]), lonely)
-
-
-def test_one_column() -> None:
-    present = np.ones((100, 3), dtype=bool)
-    left = hide(present, 0.5, np.random.default_rng(0), "one", column=1)
-    assert (~left).sum(axis=0).tolist() == [0, 50, 0]
-    spread = (~hide(present, 1.0, np.random.default_rng(0), "one")).sum(axis=0)
-    assert spread.sum() == 100
-    assert spread.min() > 15
 
 
 def test_value_dependent_hides_large_values() -> None:
@@ -100,22 +87,6 @@ def test_value_dependent_hides_large_values() -> None:
         for j, array in enumerate(z.values())
     ]
     assert max(means) > 0.3  # under MCAR the largest of these is about 0.05
-
-
-def test_torch_in_torch_out() -> None:
-    present = torch.ones(10, 2, dtype=torch.bool)
-    left = hide(present, 0.3, np.random.default_rng(0))
-    assert isinstance(left, torch.Tensor)
-    assert int((~left).sum()) == 6
-    assert bool(present.all())
-
-
-def test_same_generator_same_mask() -> None:
-    present = np.ones((50, 3), dtype=bool)
-    for kind in MECHANISMS:
-        rate, more = (None, {"complete": 9}) if kind == "all-but" else (0.3, options(kind, 50, 3))
-        a, b = (hide(present, rate, np.random.default_rng(5), kind, **more) for _ in range(2))
-        assert np.array_equal(a, b)
 
 
 @pytest.mark.parametrize(
@@ -191,18 +162,6 @@ def test_all_but_keeps_so_many_complete_rows():
     assert (masks[150] == present).all()
 
 
-def test_alone_leaves_one_modality():
-    present = np.ones((100, 4), dtype=bool)
-    present[:10, 1:] = False
-    left = hide(present, 0.7, np.random.default_rng(0), kind="alone")
-    counts = left.sum(axis=1)
-    assert (counts == 1).sum() == 80  # 70, and the ten that had one
-    assert (counts == 4).sum() == 20
-    assert (left[:, 1:].sum(axis=0) > 5).all()
-    with pytest.raises(InputError, match="100 of 100 rows should keep one modality only but 90 have several"):
-        hide(present, 1.0, np.random.default_rng(0), kind="alone")
-
-
 def test_value_is_the_procedure_by_hand() -> None:
     n, k, rng = 40, 3, np.random.default_rng(7)
     z = {f"m{j}": np.random.default_rng(j).normal(size=(n, 4)) + 5 for j in range(k)}
@@ -223,17 +182,12 @@ def test_value_is_the_procedure_by_hand() -> None:
     assert np.array_equal(got, present & ~first.reshape(n, k))
 
 
-def test_modalities_that_nobody_has_or_that_never_vary() -> None:
-    present = np.array([[True, True, False]] * 6)
-    z = {"a": np.ones((6, 2)), "b": np.arange(6.0)[:, None], "c": np.full((6, 1), np.nan)}
-    assert hide(present, 0.5, np.random.default_rng(0), "value", values=z).sum() == 6
-
-
 @pytest.mark.parametrize(
     ("kind", "rate", "more", "gone"),
     [
         ("mcar", 0, {}, 0),
         ("mcar", 2 / 3, {}, 20),
+        ("one", 0.5, {"column": 1}, 5),
         ("one", 1, {"column": 0}, 10),
         ("one", 1, {"column": 2}, 10),
         ("alone", 1, {}, 20),
@@ -244,9 +198,62 @@ def test_modalities_that_nobody_has_or_that_never_vary() -> None:
     ],
 )
 def test_as_little_and_as_much_as_can_be(kind: str, rate: float, more: dict[str, Any], gone: int) -> None:
-    left = hide(np.ones((10, 3), dtype=bool), rate, np.random.default_rng(0), kind, **more)
+    given = np.ones((10, 3), dtype=bool)
+    left = hide(given, rate, np.random.default_rng(0), kind, **more)
     assert (~left).sum() == gone
+    other = hide(torch.from_numpy(given), rate, np.random.default_rng(0), kind, **more)
+    assert torch.equal(other, torch.from_numpy(left))  # torch in, torch out, and drawn alike
 
 
-def test_a_single_modality_cannot_be_lost() -> None:
+def test_what_has_one_modality_keeps_it() -> None:
     assert hide(np.ones((5, 1), dtype=bool), None, np.random.default_rng(0), "all-but", complete=2).all()
+    present = np.ones((100, 4), dtype=bool)
+    present[:10, 1:] = False
+    counts = hide(present, 0.7, np.random.default_rng(0), kind="alone").sum(axis=1)
+    assert ((counts == 1).sum(), (counts == 4).sum()) == (80, 20)  # 70, and the ten that had one
+    with pytest.raises(InputError, match="100 of 100 rows should keep one modality only but 90 have several"):
+        hide(present, 1.0, np.random.default_rng(0), kind="alone")
+    z = {"a": np.ones((6, 2)), "b": np.arange(6.0)[:, None], "c": np.full((6, 1), np.nan)}
+    two = np.array([[True, True, False]] * 6)
+    assert hide(two, 0.5, np.random.default_rng(0), "value", values=z).sum() == 6  # a never varies, nobody has c
+
+
+# ---- how complete rows are
+
+
+def counted(present: np.ndarray) -> Completeness:
+    """Block by block, row by row and pair by pair."""
+    n, k = present.shape
+    pairs = list(combinations(range(k), 2))
+    seen = {pair: sum(all(line[list(pair)]) for line in present) for pair in pairs}
+    return Completeness(
+        n,
+        sum(not block for line in present for block in line) / (n * k),
+        sum(all(line) for line in present) / n,
+        sum(seen.values()) / (n * len(pairs)),
+        min(seen.values()),
+    )
+
+
+@pytest.mark.parametrize(("n", "k", "rate"), [(50, 2, 0.3), (40, 5, 0.5), (1, 3, 0.0), (30, 4, 1.0)])
+def test_as_counted(n, k, rate):
+    present = np.random.default_rng(n).random((n, k)) >= rate
+    found, wanted = completeness(present), counted(present)
+    assert (found.rows, found.rarest) == (wanted.rows, wanted.rarest)
+    assert (found.missing, found.complete, found.pairs) == pytest.approx(
+        (wanted.missing, wanted.complete, wanted.pairs)
+    )
+    assert completeness(torch.from_numpy(present)) == found
+
+
+def test_a_line_may_stand_for_many_rows():
+    kinds = np.array([[True, True, True], [True, True, False], [False, False, True]])
+    found, whole = completeness(kinds, [2, 5, 3]), completeness(np.repeat(kinds, [2, 5, 3], axis=0))
+    assert (found.rows, found.rarest) == (10, 2) == (whole.rows, whole.rarest)
+    assert (found.missing, found.complete, found.pairs) == pytest.approx((whole.missing, whole.complete, whole.pairs))
+
+
+def test_no_rows_and_no_pairs():
+    assert completeness(np.ones((0, 3), dtype=bool)) == Completeness(0, 0.0, 0.0, 0.0, 0)
+    alone = completeness(np.ones((4, 1), dtype=bool))
+    assert (alone.missing, alone.complete, alone.pairs) == (0.0, 1.0, 0.0)

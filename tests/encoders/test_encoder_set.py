@@ -16,7 +16,6 @@ from calmrl.data.media.problems import Unreadable
 from calmrl.encoders import ENCODERS, Encoder, EncoderSet, EncoderSpec, default_encoders
 from calmrl.encoders.base import same
 from calmrl.encoders.encoder_set import (
-    EmbedsFiles,
     ReadyEncoder,
     ready_encoder,
     recorded_encoders,
@@ -65,24 +64,23 @@ def test_paths_bytes_and_images_give_the_same_vector(tmp_path) -> None:
 def test_several_texts_are_averaged_and_repeated_ones_encoded_once(monkeypatch) -> None:
     seen = []
     plain = TINY["tiny_text"].make()
-    counting = Encoder("text", 32, plain.prepare, lambda texts: seen.extend(texts) or plain.encode(texts))
+    counting = Encoder("text", 32, plain.prepare, lambda texts: seen.append(texts) or plain.encode(texts))
     monkeypatch.setitem(ENCODERS, "tiny_text", replace(TINY["tiny_text"], make=lambda: counting))
     encoders = EncoderSet({"text": "tiny_text"}, dtype="float32")
     z, _ = encoders.encode([{"text": "a"}, {"text": ["a", "b"]}, {"text": "b"}])
-    assert sorted(seen) == ["a", "b"]
+    assert [sorted(texts) for texts in seen] == [["a", "b"]]
     np.testing.assert_array_equal(z["text"][1], z["text"][[0, 2]].mean(axis=0))
-
-
-def test_films_by_path(tmp_path) -> None:
-    pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
-    film = make_video(tmp_path / "v.mp4", 20)
-    few, many = (EncoderSet({"image": "tiny_image"}, frames=n).encode([{"image": film}])[0]["image"] for n in (1, 4))
-    assert not np.array_equal(few, many)
+    encoders.encode_texts("text", [[str(i)] for i in range(35)])
+    assert [len(texts) for texts in seen[1:]] == [16, 16, 3]
 
 
 def test_only_what_is_needed_is_loaded(monkeypatch) -> None:
     monkeypatch.setitem(ENCODERS, "tiny_audio", replace(TINY["tiny_audio"], make=lambda: pytest.fail("was loaded")))
-    z, present = EncoderSet(NAMES).encode([{"text": "a"}])
+    encoders = EncoderSet(NAMES)
+    assert repr(encoders) == "EncoderSet(text=tiny_text, image=tiny_image, sound=tiny_audio)"
+    assert repr(EncoderSet({"text": "hf:nowhere"})) == "EncoderSet(text=hf:nowhere)"  # looked at when it is used
+    assert (encoders.kind("sound"), encoders.width("sound")) == ("audio", 20)
+    z, present = encoders.encode([{"text": "a"}])
     assert z["sound"].shape == (1, 20)
     assert present.tolist() == [[True, False, False]]
 
@@ -97,6 +95,8 @@ def test_an_encoder_is_loaded_once_and_again_when_its_entry_was_replaced(monkeyp
 def test_the_description_is_json_and_leads_back(tmp_path) -> None:
     encoders = EncoderSet(NAMES, frames=3, dtype="float32")
     description = json.loads(json.dumps(encoders.describe()))
+    prepared = [description["encoders"][name]["prepare"] for name in NAMES]
+    assert [prepared[0], prepared[2], prepared[1].split("(")[0]] == ["same", "same, 16000 Hz", "ImageTransform"]
     again = EncoderSet.from_description(description)
     assert again.describe() == description
     assert (again.frames, again.dtype, again.names) == (3, "float32", NAMES)
@@ -200,13 +200,6 @@ def test_what_a_set_refuses(names, options, reason) -> None:
         EncoderSet(names, **options)
 
 
-def test_what_a_set_knows_without_loading_anything() -> None:
-    encoders = EncoderSet(NAMES)
-    assert repr(encoders) == "EncoderSet(text=tiny_text, image=tiny_image, sound=tiny_audio)"
-    assert (encoders.kind("sound"), encoders.width("sound")) == ("audio", 20)
-    assert repr(EncoderSet({"text": "hf:nowhere"})) == "EncoderSet(text=hf:nowhere)"  # looked at when it is used
-
-
 @pytest.mark.parametrize(("count", "more"), [(3, ""), (4, "; and 1 more"), (5, "; and 2 more")])
 def test_at_most_three_files_are_named(count, more) -> None:
     with pytest.raises(InputError) as wrong:
@@ -223,17 +216,6 @@ def test_cells_that_are_empty_are_missing(item) -> None:
     assert present.tolist() == [[True, False, False], [False, False, False]]
     assert np.isnan(z["text"][1]).all()
     assert z["image"].shape == (2, 24)
-
-
-def test_texts_are_encoded_in_batches_of_sixteen(monkeypatch):
-    sizes = []
-    plain = TINY["tiny_text"].make()
-    counting = Encoder("text", 32, plain.prepare, lambda texts: sizes.append(len(texts)) or plain.encode(texts))
-    monkeypatch.setitem(ENCODERS, "tiny_text", replace(TINY["tiny_text"], make=lambda: counting))
-    texts = [[str(i)] for i in range(35)]
-    found = EncoderSet({"text": "tiny_text"}).encode_texts("text", texts)
-    assert sizes == [16, 16, 3]
-    np.testing.assert_array_equal(found, plain.encode([text for (text,) in texts]))
 
 
 def test_files_come_batch_by_batch(monkeypatch):
@@ -286,12 +268,6 @@ def test_weights_of_a_family_may_have_another_width(monkeypatch):
     assert asked == []
     assert other.width("text") == 5
     assert asked == [("own.pth", "cpu")]
-
-
-def test_how_items_are_prepared_is_said() -> None:
-    entries = EncoderSet(NAMES).describe()["encoders"]
-    assert (entries["text"]["prepare"], entries["sound"]["prepare"]) == ("same", "same, 16000 Hz")
-    assert entries["image"]["prepare"].startswith("ImageTransform(")
 
 
 @pytest.mark.parametrize(
@@ -362,16 +338,6 @@ def test_what_is_signed() -> None:
 # ---- models that know their encoders
 
 
-def test_an_item_without_anything_is_named() -> None:
-    model = EmbedsFiles()
-    model.encoders_ = EncoderSet({"text": "tiny_text", "image": "tiny_image"}).describe()
-    model.embed = lambda z, present: (sorted(z), present.tolist())
-    assert [model.encoder_set(allow_other=allow).allow_other for allow in (True, False)] == [True, False]
-    assert model.embed_files([{"text": "a"}]) == (["image", "text"], [[True, False]])
-    with pytest.raises(InputError, match=r"^item 1 has no text and no file; give it one of text, image$"):
-        model.embed_files([{"text": "a"}, {}, {}])
-
-
 def info(frames=8, name="tiny", signature=(1.0,), modality="text") -> dict:
     return {"encoding": {"frames": frames, "encoders": {modality: {"name": name, "signature": list(signature)}}}}
 
@@ -385,6 +351,9 @@ def info(frames=8, name="tiny", signature=(1.0,), modality="text") -> dict:
         ([info(), info(modality="image")], ["image", "text"], True),
         ([info()], ["image", "text"], False),
         ([{"features": "text"}], ["text"], False),
+        ([{"made_by": "calmrl impute", "features": info()}], ["text"], True),
+        ([info(), {}], ["text"], False),
+        ([], ["text"], False),
     ],
 )
 def test_features_of_one_encoding_only(infos, modalities, known) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from importlib.util import find_spec
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from calmrl.data.media.images import ImageTransform
 from calmrl.encoders import ENCODERS, load_encoder
 from calmrl.encoders.hf import load_hf
-from calmrl.encoders.packaged import MobileNetV2, image_encoder, log_mel, packaged, same_peak
+from calmrl.encoders.packaged import log_mel, packaged
 from calmrl.errors import InputError, MissingExtraError
 from tests.support import tiny_checkpoints as tiny
 
@@ -151,27 +150,6 @@ def test_padding_does_not_change_a_text(bert) -> None:
     np.testing.assert_allclose(encode(texts, batched=True), encode(texts), atol=2e-6)  # as on a GPU: one padded batch
 
 
-def test_sentence_transformers_files_are_followed(bert, tmp_path) -> None:
-    import shutil
-
-    folder = tmp_path / "st"
-    shutil.copytree(bert, folder)
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
-    (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Normalize"}]))
-    got = load_encoder(f"hf:{folder}").encode(["a frog."])[0]
-    expected = load_encoder(f"hf:{bert}#text+cls").encode(["a frog."])[0]
-    np.testing.assert_allclose(got, expected / np.linalg.norm(expected), atol=1e-6)
-
-
-def test_long_sounds_are_heard_to_the_end(references) -> None:
-    encoder = load_encoder(references["whisper"])  # hears two seconds
-    sound = np.random.default_rng(0).normal(size=80_000).astype(np.float32)
-    parts = encoder.encode([sound[:32_000], sound[32_000:64_000], sound[64_000:]])
-    expected = (parts[0] * 2 + parts[1] * 2 + parts[2]) / 5
-    np.testing.assert_allclose(encoder.encode([sound])[0], expected, atol=1e-5)
-
-
 def test_the_frames_of_a_video_are_averaged(tmp_path) -> None:
     encoder = load_encoder(f"hf:{tiny.vit(tmp_path, pooler=False)}#image+cls")
     assert encoder.prepare.size == 32
@@ -181,11 +159,6 @@ def test_the_frames_of_a_video_are_averaged(tmp_path) -> None:
     np.testing.assert_allclose(encoder.encode([two])[0], single.mean(axis=0), atol=1e-6)
 
 
-def test_a_folder_without_a_model_is_refused(transformers, tmp_path) -> None:
-    with pytest.raises(InputError, match="cannot be loaded"):
-        load_encoder(f"hf:{tmp_path}")
-
-
 def test_log_mel_equals_the_feature_extractor_of_whisper(transformers) -> None:
     samples = np.random.default_rng(0).normal(size=32_000).astype(np.float32) / 10
     extractor = transformers.WhisperFeatureExtractor()
@@ -193,32 +166,3 @@ def test_log_mel_equals_the_feature_extractor_of_whisper(transformers) -> None:
     ours = log_mel(torch.from_numpy(samples)).numpy()
     np.testing.assert_allclose(ours, theirs[:, : ours.shape[1]], atol=1e-4)
     assert ours.shape == (80, 200)
-
-
-def test_peak() -> None:
-    assert np.abs(same_peak(np.array([0.1, -0.3], np.float32))).max() == pytest.approx(0.9)
-    assert (same_peak(np.zeros(4, np.float32)) == 0).all()
-
-
-def test_mobilenet_has_the_published_layout() -> None:
-    model = MobileNetV2().eval()
-    names = set(model.state_dict())
-    assert {
-        "features.0.0.weight",
-        "features.1.conv.1.weight",
-        "features.17.conv.2.weight",
-        "features.18.1.bias",
-    } <= names
-    assert sum(parameter.numel() for parameter in model.parameters()) == 3_504_872 - 1_281_000  # without the classifier
-    assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1280)
-
-
-def test_an_encoder_from_a_module_averages_frames() -> None:
-    """A module in training mode is put into evaluation mode; every frame goes through it alone."""
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4), torch.nn.Dropout(0.9)).train()
-    encoder = image_encoder(model, ImageTransform(2, 2, "bilinear", (0.5,) * 3, (0.5,) * 3), 4)
-    frames = np.random.default_rng(0).normal(size=(3, 3, 2, 2)).astype("f4")
-    (vector,) = encoder.encode([frames])
-    assert (encoder.kind, encoder.width, model.training) == ("image", 4, False)
-    want = model(torch.from_numpy(frames)).mean(0)
-    np.testing.assert_allclose(vector, want.detach().numpy(), rtol=1e-5)

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from calmrl.encoders import hf, load_encoder
 from calmrl.encoders.hf import (
@@ -56,27 +55,6 @@ def test_a_missing_pooler_is_refused_by_name(tmp_path) -> None:
     cls, mean = (load_encoder(f"hf:{folder}#image+{pooling}") for pooling in ("cls", "mean"))
     assert not np.allclose(cls.encode([item(cls)]), mean.encode([item(mean)]))
     assert load_encoder(f"hf:{folder}#image+allow=pooler.*").width == 32  # the user asked for it
-
-
-def test_a_weight_that_is_missing_is_named(references, tmp_path) -> None:
-    folder = tiny.vit(tmp_path / "vit")
-    state = load_file(folder / "model.safetensors")
-    lost = next(name for name in state if name.endswith("layernorm_before.weight"))
-    save_file(
-        {name: value for name, value in state.items() if name != lost}, folder / "model.safetensors", {"format": "pt"}
-    )
-    with pytest.raises(InputError, match=r'has no "[\w.]*0.layernorm_before.weight", which would be random'):
-        load_encoder(f"hf:{folder}")
-
-
-def test_a_weight_that_would_be_dropped_is_named(tmp_path) -> None:
-    folder = tiny.vit(tmp_path / "vit")
-    file = folder / "model.safetensors"
-    extra = {"encoder.layer.0.temporal_attn.weight": torch.zeros(3)}
-    save_file(load_file(file) | extra, file, {"format": "pt"})
-    with pytest.raises(InputError, match=r'holds "[\w.]*0.temporal_attn.weight", for which ViTModel has no place'):
-        load_encoder(f"hf:{folder}")
-    assert load_encoder(f"hf:{folder}#image+allow=*.temporal_attn.*").width == 32
 
 
 @torch.inference_mode()
@@ -131,25 +109,6 @@ def test_videos_are_seen_at_once(references, name: str) -> None:
     np.testing.assert_array_equal(encoder.encode([frames[:1]]), encoder.encode([frames[[0, 0, 0, 0]]]))  # a picture
     with pytest.raises(InputError, match="sees 4 frames at once; got 3"):
         encoder.encode([frames[:3]])
-
-
-def test_vivit_pixels_go_from_minus_one_to_one(references) -> None:
-    """With an offset, (2 x - 1 - mean) / std."""
-    encoder = load_encoder(references["vivit"])
-    white = encoder.prepare(image_module.new("RGB", (32, 32), "white"))
-    black = encoder.prepare(image_module.new("RGB", (32, 32), "black"))
-    np.testing.assert_allclose([white[0, 0, 0], black[0, 0, 0]], [(1 - 0.5) / 0.25, (-1 - 0.5) / 0.25], atol=1e-5)
-
-
-@pytest.mark.parametrize(("height", "width"), [(100, 100), (480, 640), (1080, 1920), (30, 900), (7, 7)])
-def test_flexible_sizes_use_as_many_patches_as_allowed(height: int, width: int) -> None:
-    tall, wide = naflex_size(height, width, 16, 256)
-    assert tall % 16 == wide % 16 == 0
-    assert tall * wide <= 256 * 256
-    rows, columns = tall // 16, wide // 16
-    scale = min(rows / height, columns / width) * 1.0001  # a little more, and a side needs another patch
-    assert math.ceil(height * scale) * math.ceil(width * scale) > 256 or rows * columns == 256
-    assert naflex_size(100, 100, 16, 256) == (256, 256)
 
 
 @torch.inference_mode()
@@ -225,18 +184,9 @@ def test_other_shapes_are_refused(notes, said):
 def test_means_and_deviations(notes, mean, std):
     found = image_transform(notes, NOTHING)
     assert (found.mean, found.std) == (mean, std)
-    assert (naflex_transform({"patch_size": 8, **notes}, NOTHING).mean) == mean
-
-
-@pytest.mark.parametrize(
-    ("notes", "expected"),
-    [
-        ({}, NaflexTransform(14)),
-        ({"patch_size": 8, "max_num_patches": 9, "resample": 3}, NaflexTransform(8, 9, 3)),
-    ],
-)
-def test_flexible_transforms(notes, expected):
-    assert naflex_transform(notes, SimpleNamespace(patch_size=14)) == expected
+    flexible = naflex_transform({"max_num_patches": 9, "resample": 3, **notes}, SimpleNamespace(patch_size=14))
+    assert flexible == NaflexTransform(14, 9, 3, mean, std)
+    assert naflex_transform({"patch_size": 8}, NOTHING) == NaflexTransform(8, 256, 2, (0.5,) * 3, (0.5,) * 3)
 
 
 def test_flexible_pixels():
@@ -651,29 +601,15 @@ def test_what_a_model_reads(config, notes, kind, tmp_path, monkeypatch):
         ("a#mean+allow=b", ("a", None, "mean", ("b",))),
         ("a/b#allow=pooler.*", ("a/b", None, None, ("pooler.*",))),
         ("a/b#image+mean+allow=pooler.*+allow=x.y", ("a/b", "image", "mean", ("pooler.*", "x.y"))),
-    ],
-)
-def test_references(reference, parts):
-    assert parse(reference) == parts
-
-
-@pytest.mark.parametrize(
-    ("reference", "reason"),
-    [
         ("", 'an encoder "hf:" needs a local path or a name after the colon'),
         ("a#text+max", r'unknown pooling "max" in "hf:a#text\+max"; use \+cls or \+mean'),
         ("a#film", 'unknown kind "film" in "hf:a#film"; use #image, #text, #audio'),
+        ("/nowhere", '^the model "/nowhere" cannot be loaded: '),
     ],
 )
-def test_references_that_mean_nothing(reference, reason):
-    with pytest.raises(InputError, match=reason):
-        parse(reference)
-
-
-def test_what_cannot_be_loaded_says_its_first_line(monkeypatch):
-    def fails(name):
-        raise OSError("no such model\nand much advice")
-
-    monkeypatch.setattr(hf, "need", lambda *what: SimpleNamespace(AutoConfig=SimpleNamespace(from_pretrained=fails)))
-    with pytest.raises(InputError, match=r'^the model "name" cannot be loaded: no such model$'):
-        load_hf("name")
+def test_references(reference, parts):
+    if isinstance(parts, str):
+        with pytest.raises(InputError, match=parts):
+            load_encoder(f"hf:{reference}")
+    else:
+        assert parse(reference) == parts

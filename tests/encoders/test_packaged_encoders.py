@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,8 @@ import torch
 from torch import nn
 
 from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
-from calmrl.encoders import packaged as audio
-from calmrl.encoders import packaged as image
-from calmrl.encoders import packaged as text
-from calmrl.encoders.base import Encoder, each, same_peak
+from calmrl.encoders import packaged
+from calmrl.encoders.base import each, same_peak
 from calmrl.encoders.packaged import Bottleneck, MobileNetV2
 from calmrl.errors import InputError
 
@@ -56,9 +55,9 @@ class Lite:
 
 
 def test_yamnet_averages_half_overlapping_windows(monkeypatch, recwarn):
-    monkeypatch.setattr(audio, "packaged", lambda *what: {"yamnet.tflite": Path("there.tflite")})
-    monkeypatch.setattr(audio, "need", lambda *what: SimpleNamespace(Interpreter=Lite))
-    encoder = audio.yamnet()
+    monkeypatch.setattr(packaged, "packaged", lambda *what: {"yamnet.tflite": Path("there.tflite")})
+    monkeypatch.setattr(packaged, "need", lambda *what: SimpleNamespace(Interpreter=Lite))
+    encoder = packaged.yamnet()
     assert Lite.made == ("there.tflite", {"experimental_preserve_all_tensors": True, "num_threads": 1})
     assert not recwarn.list
     assert (encoder.kind, encoder.width, encoder.prepare) == ("audio", 1024, same_peak)
@@ -101,11 +100,11 @@ def test_whisper_leaves_out_what_only_saw_padding(monkeypatch, tmp_path):
     library = SimpleNamespace(
         models=SimpleNamespace(Whisper=Whisper), StorageView=SimpleNamespace(from_array=lambda features: features)
     )
-    monkeypatch.setattr(audio, "packaged", lambda package, files, pip: {name: tmp_path / name[5:] for name in files})
-    monkeypatch.setattr(audio, "check_hash", lambda *what: checked.append(what[:3]))
-    monkeypatch.setattr(audio, "need", lambda *what: library)
-    encoder = audio.whisper_base()
-    assert checked == [("model.bin", b"onetwo", audio.WHISPER_MODEL)]
+    monkeypatch.setattr(packaged, "packaged", lambda package, files, pip: {name: tmp_path / name[5:] for name in files})
+    monkeypatch.setattr(packaged, "check_hash", lambda *what: checked.append(what[:3]))
+    monkeypatch.setattr(packaged, "need", lambda *what: library)
+    encoder = packaged.whisper_base()
+    assert checked == [("model.bin", b"onetwo", packaged.WHISPER_MODEL)]
     assert Whisper.made["files"] == {"model.bin": b"onetwo", "config.json": b"{}", "vocabulary.txt": b"a"}
     assert (Whisper.made["device"], Whisper.made["compute_type"]) == ("cpu", "float32")
     assert (encoder.kind, encoder.width, encoder.prepare) == ("audio", 1024, same_peak)
@@ -127,36 +126,22 @@ def test_whisper_leaves_out_what_only_saw_padding(monkeypatch, tmp_path):
     ("samples", "padded"), [(1, 32_000), (32_000, 32_000), (32_001, 40_000), (40_000, 40_000), (40_001, 48_000)]
 )
 def test_silence_is_added_up_to_half_a_second_and_two_at_least(samples, padded):
-    steps = audio.whole_steps(np.ones(samples, np.float32))
+    steps = packaged.whole_steps(np.ones(samples, np.float32))
     assert len(steps) == padded
     assert float(steps.sum()) == samples
     assert steps[:samples].min() == 1
 
 
-def test_filter_banks_need_more_than_two_hundred_samples():
-    assert audio.log_mel(torch.randn(201)).shape == (80, 1)
-    with pytest.raises(InputError, match="log_mel needs more than 200 samples; got 200"):
-        audio.log_mel(torch.randn(200))
-
-
 def test_filter_banks_span_eight_decades_and_silence_is_a_floor():
+    assert packaged.log_mel(torch.randn(201)).shape == (80, 1)
+    with pytest.raises(InputError, match="log_mel needs more than 200 samples; got 200"):
+        packaged.log_mel(torch.randn(200))
     loud = torch.zeros(1600)
     loud[800] = 100.0
-    values = audio.log_mel(loud)
+    values = packaged.log_mel(loud)
     assert float(values.max() - values.min()) == pytest.approx(2.0)  # 8 decades by 4
-    silence = audio.log_mel(torch.zeros(1600))
+    silence = packaged.log_mel(torch.zeros(1600))
     torch.testing.assert_close(silence, torch.full((80, 10), (-10.0 + 4.0) / 4.0))
-
-
-def test_slaney_triangles():
-    weights = audio._slaney_weights()
-    assert weights.shape == (201, 80)
-    assert float(weights.min()) == 0.0
-    peaks = weights.argmax(0) * 40.0  # Hz
-    assert (peaks.diff() >= 0).all()
-    assert 3700 < float(peaks[60]) < 4000
-    area = weights.double().sum(0)[20:] * 40.0
-    torch.testing.assert_close(area, torch.ones(60, dtype=torch.float64), atol=0.2, rtol=0)
 
 
 def test_loudness():
@@ -180,12 +165,12 @@ def test_efficientnet_pools_the_last_feature_map(monkeypatch, tmp_path):
     torch.save({"scale": torch.full((1,), 2.0)}, tmp_path / "w.pth")
     asked = []
     network = SimpleNamespace(from_name=lambda name: asked.append(name) or Network())
-    monkeypatch.setattr(image, "packaged", lambda *what: {"w": tmp_path / "w.pth"})
-    monkeypatch.setattr(image, "need", lambda *what: SimpleNamespace(EfficientNet=network))
+    monkeypatch.setattr(packaged, "packaged", lambda *what: {"w": tmp_path / "w.pth"})
+    monkeypatch.setattr(packaged, "need", lambda *what: SimpleNamespace(EfficientNet=network))
     safe = []
     real = torch.load
     monkeypatch.setattr(torch, "load", lambda *a, **k: safe.append(k["weights_only"]) or real(*a, **k))
-    encoder = image.efficientnet_lite0()
+    encoder = packaged.efficientnet_lite0()
     assert (asked, safe) == (["efficientnet-lite0"], [True])
     assert (encoder.kind, encoder.width) == ("image", 1280)
     assert encoder.prepare == ImageTransform(224, resample=2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
@@ -199,11 +184,11 @@ def test_mobilenet_is_read_without_its_classifier(monkeypatch, tmp_path):
     torch.manual_seed(0)
     published = MobileNetV2().state_dict()
     torch.save(published | {"classifier.1.weight": torch.zeros(3)}, tmp_path / "w.pth")
-    monkeypatch.setattr(image, "packaged", lambda *what: {"w": tmp_path / "w.pth"})
+    monkeypatch.setattr(packaged, "packaged", lambda *what: {"w": tmp_path / "w.pth"})
     safe = []
     real = torch.load
     monkeypatch.setattr(torch, "load", lambda *a, **k: safe.append(k["weights_only"]) or real(*a, **k))
-    encoder = image.mobilenet_v2()
+    encoder = packaged.mobilenet_v2()
     assert safe == [True]
     assert (encoder.kind, encoder.width) == ("image", 1280)
     assert encoder.prepare == ImageTransform(224, resample=2, mean=IMAGENET_MEAN, std=IMAGENET_STD)
@@ -215,6 +200,7 @@ def test_mobilenet_is_read_without_its_classifier(monkeypatch, tmp_path):
 def test_the_layers_of_mobilenet():
     """Strides, widths, groups and shortcuts of table 2 of the paper."""
     model = MobileNetV2().eval()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 3_504_872 - 1_281_000  # without the classifier
     shapes = []
     for layer in model.features:
         layer.register_forward_hook(lambda module, given, out: shapes.append(tuple(out.shape[1:])))
@@ -226,17 +212,7 @@ def test_the_layers_of_mobilenet():
     table += [(160, 2)] * 3 + [(320, 2), (1280, 2)]
     assert shapes[: len(table)] == [(width, side, side) for width, side in table]
     blocks = [layer for layer in model.features if isinstance(layer, Bottleneck)]
-    widths = [width for width, _ in table]
-    assert [block.shortcut for block in blocks] == [
-        widths[i] == widths[i + 1] and table[i][1] == table[i + 1][1] for i in range(17)
-    ]
-    filters = [
-        part[0] for block in blocks for part in block.conv if isinstance(part, nn.Sequential) and part[0].groups > 1
-    ]
-    assert len(filters) == 17
-    assert all(one.groups == one.in_channels == one.out_channels for one in filters)
-    assert {(one.kernel_size, one.padding) for one in filters} == {((3, 3), (1, 1))}
-    assert [one.in_channels for one in filters] == [32] + [6 * width for width in widths[1:17]]
+    assert [number for number, block in enumerate(blocks) if block.shortcut] == [2, 4, 5, 7, 8, 9, 11, 12, 14, 15]
     assert all(one.bias is None for one in model.modules() if isinstance(one, nn.Conv2d))
     block, x = blocks[2], torch.randn(1, 24, 4, 4)
     with torch.no_grad():
@@ -251,15 +227,19 @@ def test_sentence_encoders(monkeypatch):
     seen = []
     model = SimpleNamespace(encode=lambda texts: seen.append(texts) or np.full((1, 512), len(texts[0]), np.float64))
     how = []
-    monkeypatch.setattr(text, "packaged", lambda *what: {"model/model.safetensors": Path("folder/model.safetensors")})
-    monkeypatch.setattr(text, "need", lambda *what: SimpleNamespace(USE=lambda threads: how.append(threads) or model))
-    encoder = text.use_multilingual()
+    monkeypatch.setattr(
+        packaged, "packaged", lambda *what: {"model/model.safetensors": Path("folder/model.safetensors")}
+    )
+    monkeypatch.setattr(
+        packaged, "need", lambda *what: SimpleNamespace(USE=lambda threads: how.append(threads) or model)
+    )
+    encoder = packaged.use_multilingual()
     vectors = encoder.encode(["a", "bcd"])
     assert (encoder.kind, encoder.width, how, seen) == ("text", 512, [1], [["a"], ["bcd"]])
     assert (vectors.shape, vectors.dtype, vectors[:, 0].tolist()) == ((2, 512), np.float32, [1.0, 3.0])
     asked = []
     monkeypatch.setattr("calmrl.encoders.hf.load_hf", lambda *what: asked.append(what) or "encoder")
-    assert text.minilm() == "encoder"
+    assert packaged.minilm() == "encoder"
     assert asked == [("folder", "text")]
 
 
@@ -287,6 +267,19 @@ def test_frames_are_averaged_one_by_one_or_in_a_batch():
     assert shapes == [(1, 1, 2), (1, 1, 3)]
 
 
-def test_an_encoder_without_more_words():
-    plain = Encoder("audio", 3, len, len)
-    assert (plain.rate, plain.frames, plain.reads_files, plain.item_shape) == (16_000, None, False, ())
+# ---- lines of a library
+
+
+def test_only_lines_with_the_beginning_are_dropped(capfd) -> None:
+    handles = len(os.listdir("/proc/self/fd"))
+    with packaged.without_lines("INFO: made"):
+        os.write(2, b"INFO: made a delegate\nWARNING: something\n")
+    os.write(2, b"INFO: made afterwards\n")
+    assert len(os.listdir("/proc/self/fd")) == handles
+    assert capfd.readouterr().err == "WARNING: something\nINFO: made afterwards\n"
+
+
+def test_an_error_still_shows_what_was_written(capfd) -> None:
+    with pytest.raises(ZeroDivisionError), packaged.without_lines("INFO"):
+        1 / os.write(2, b"the reason\n").__sub__(11)
+    assert capfd.readouterr().err == "the reason\n"

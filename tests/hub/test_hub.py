@@ -149,12 +149,9 @@ def test_a_repository_is_open_unless_asked_and_may_be_there_already(hub, feature
     assert closed == {"someone/other"}
 
 
-def test_a_description_of_data_is_taken_as_it_is():
+def test_data_without_a_name(features):
     data = Data("mine", 3, {"image": 2})
     assert Data.of(data) is data
-
-
-def test_data_without_a_name(features):
     unnamed = FeatureSet({"image": features.z["image"], "text": features.z["text"]})
     assert Data.of(unnamed) == Data("features in memory", 90, {"image": 90, "text": 70}, unnamed.source)
     assert Data.of(features) == Data("own pictures", 90, {"image": 90, "text": 70}, features.source)

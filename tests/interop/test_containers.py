@@ -11,7 +11,7 @@ from calmrl.data import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers import GaussianImputer, MeanImputer
 from calmrl.interop import from_object, impute_object, is_container, to_object
-from tests.interop.interop_data import ROWS, imputed, observed
+from tests.interop.interop_data import observed
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
@@ -76,16 +76,6 @@ def test_tables_come_back_with_the_columns_they_had(write, wide):
     assert (back.column_names if write is interop.to_arrow else list(back.columns)) == names
 
 
-def test_vectors_in_cells_are_the_default(tmp_path):
-    features = observed()
-    for names in (interop.to_pandas(features).columns, interop.to_polars(features).columns):
-        assert {"image", "text"} <= set(names)
-    interop.to_parquet(features, tmp_path / "f.parquet")
-    assert "image" in pa.parquet.read_schema(tmp_path / "f.parquet").names
-    interop.to_parquet(features, tmp_path / "wide.parquet", wide=True)
-    assert "image.0" in pa.parquet.read_schema(tmp_path / "wide.parquet").names
-
-
 def test_other_objects_are_refused_with_what_there_is():
     with pytest.raises(InputError, match=r"cannot be read from int; they can from calmrl\.FeatureSet, mudata\.MuData"):
         from_object(3)
@@ -138,20 +128,8 @@ def test_frames_that_cannot_be_read():
 def test_lance_takes_columns_with_dots_or_slashes(given, tmp_path):
     lancedb = pytest.importorskip("lancedb")
     lancedb.connect(tmp_path).create_table("features", pa.table({"id": ["p"], "size/w": [1.0], "size/h": [2.0]}))
+    assert interop.from_lance(tmp_path / "features.lance", {"size": given}).ids.tolist() == ["p"]
     assert interop.from_lance(tmp_path, {"size": given}).z["size"].tolist() == [[1.0, 2.0]]
-
-
-def test_lance_takes_names_of_modalities(tmp_path):
-    interop.to_lance(observed(), tmp_path / "db")
-    assert interop.from_lance(tmp_path / "db", ["text"]).names == ("text",)
-
-
-def test_a_table_with_plain_lists_keeps_holes():
-    table = interop.containers.with_plain_lists(interop.to_arrow(imputed()))
-    assert not any(pa.types.is_fixed_size_list(field.type) for field in table.schema)
-    assert table["image"].null_count == 5
-    assert table["image"].to_pylist()[5:] == interop.to_arrow(imputed())["image"].to_pylist()[5:]
-    assert table.num_rows == ROWS
 
 
 def with_single_holes():
@@ -185,10 +163,3 @@ def test_single_missing_entries_are_imputed_beside_what_was_observed(kind):
     again = done["text"].X if kind == "MuData" else done.X[:, 4:] if kind == "AnnData" else None
     if again is not None:  # what was not observed stays NaN where observations are
         np.testing.assert_array_equal(np.isnan(again), np.isnan(features.z["text"]))
-
-
-def test_a_row_is_not_both_observed_and_imputed():
-    table = interop.to_arrow(imputed())
-    both = table.set_column(table.column_names.index("text.imputed"), "text.imputed", table["text"])
-    with pytest.raises(InputError, match=r'some rows have both "text" and "text\.imputed"'):
-        interop.from_arrow(both)

@@ -126,12 +126,6 @@ def test_a_model_that_knows_nothing_finds_nothing():
     assert scores(interop.MTEBFeatures(Random(), data), task)["recall_at_10"] < 0.2  # of 153; by chance 0.065
 
 
-def test_the_forms_depend_on_the_seed_only():
-    data = load_dataset("emoji")
-    forms = [interop.mixed_pool_task(data, seed=seed).dataset["default"]["test"]["corpus"]["has"] for seed in (0, 0, 1)]
-    assert list(forms[0]) == list(forms[1]) != list(forms[2])
-
-
 def test_an_encoder_set_alone_needs_one_width(colours):
     model = interop.MTEBModel(EncoderSet({"text": "read"}, dtype="float32"))
     assert model.encode([{"text": ["the colour 1 2 3", "the colour 4 5 6"]}]).shape == (2, 16)
@@ -139,44 +133,60 @@ def test_an_encoder_set_alone_needs_one_width(colours):
         interop.MTEBModel(colours).encode([{"text": ["the colour 1 2 3", ""], "image": [None, picture(colour(1))]}])
 
 
-def test_mistakes_are_named(colours, colour_aligner):
-    data = load_dataset("emoji")
-    with pytest.raises(InputError, match="find itself"):
-        interop.mixed_pool_task(data, [("image", "text")])
-    with pytest.raises(InputError, match='no modality "picture"'):
-        interop.mixed_pool_task(data, [("picture",)])
-    with pytest.raises(InputError, match="at least one tuple"):
-        interop.mixed_pool_task(data, [])
-    with pytest.raises(InputError, match="none of image, text"):
-        interop.MTEBModel(colour_aligner, colours).encode([{"text": [""], "image": [None]}])
-    with pytest.raises(InputError, match="the model reads image, text, audio"):
-        interop.MTEBModel(colour_aligner, colours).encode([{"video": [None]}])
-    with pytest.raises(InputError, match='no encoder reads audio as "text"'):
-        interop.MTEBModel(colour_aligner, colours, columns={"audio": "text"})
-    with pytest.raises(InputError, match="say which one"):
-        interop.MTEBModel(EncoderSet({"title": "read", "caption": "read"}))
-    with pytest.raises(InputError, match='no item "x"'):
-        interop.MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "has": ["text"]}])
-    with pytest.raises(InputError, match="use MTEBModel"):
-        interop.MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "text": ["x"]}])
+@pytest.mark.parametrize(
+    ("forms", "said"),
+    [
+        ([("image", "text")], "find itself"),
+        ([("picture",)], 'no modality "picture"'),
+        ([], "at least one tuple"),
+        ([("image",), ()], "none of them empty"),
+    ],
+)
+def test_forms_that_cannot_be(forms, said):
+    with pytest.raises(InputError, match=said):
+        interop.mixed_pool_task(load_dataset("emoji"), forms)
 
 
-def test_more_mistakes_are_named(colours, colour_aligner):
-    data = load_dataset("emoji")
-    with pytest.raises(InputError, match="none of them empty"):
-        interop.mixed_pool_task(data, [("image",), ()])
-    meta = meta_table(2, split=["train"] * 2)
-    nothing = FeatureSet({"image": np.eye(2), "text": np.full((2, 1), np.nan)}, meta=meta)
+def test_a_pool_without_any_row():
+    nothing = FeatureSet({"image": np.eye(2), "text": np.full((2, 1), np.nan)}, meta=meta_table(2, split=["train"] * 2))
     with pytest.raises(InputError, match='no row of split "train" has text and all modalities of the forms'):
         interop.mixed_pool_task(nothing, [("image",)], split="train")
-    with pytest.raises(InputError, match=r'columns are read from image, .*; got "sound"'):
-        interop.MTEBModel(colour_aligner, colours, columns={"sound": "sound"})
-    with pytest.raises(InputError, match='no encoder reads text as "caption"; there are text'):
-        interop.MTEBModel(colour_aligner, colours, columns={"text": "caption"})
-    assert interop.MTEBModel(colour_aligner, colours, columns={"text": "text"}).columns == {"text": "text"}
-    several = EncoderSet({"title": "read", "text": "read"})
-    assert interop.MTEBModel(several).columns == {"text": "text"}
-    assert interop.MTEBModel(EncoderSet({"title": "read"})).columns == {"text": "title"}
+
+
+@pytest.mark.parametrize(
+    ("encoders", "columns", "found"),
+    [
+        (NAMES, {"audio": "text"}, 'no encoder reads audio as "text"'),
+        (NAMES, {"sound": "sound"}, r'columns are read from image, .*; got "sound"'),
+        (NAMES, {"text": "caption"}, 'no encoder reads text as "caption"; there are text'),
+        (NAMES, {"text": "text"}, {"text": "text"}),
+        ({"title": "read", "caption": "read"}, None, "say which one"),
+        ({"title": "read", "text": "read"}, None, {"text": "text"}),
+        ({"title": "read"}, None, {"text": "title"}),
+    ],
+)
+def test_which_encoder_reads_a_column(colours, encoders, columns, found):
+    def make():
+        return interop.MTEBModel(EncoderSet(encoders), columns=columns)
+
+    if isinstance(found, str):
+        with pytest.raises(InputError, match=found):
+            make()
+    else:
+        assert make().columns == found
+
+
+def test_documents_that_cannot_be_embedded(colours, colour_aligner):
+    files = interop.MTEBModel(colour_aligner, colours)
+    features = interop.MTEBFeatures(colour_aligner, load_dataset("emoji"))
+    for model, batch, said in (
+        (files, {"text": [""], "image": [None]}, "none of image, text"),
+        (files, {"video": [None]}, "the model reads image, text, audio"),
+        (features, {"id": ["x"], "has": ["text"]}, 'no item "x"'),
+        (features, {"id": ["x"], "text": ["x"]}, "use MTEBModel"),
+    ):
+        with pytest.raises(InputError, match=said):
+            model.encode([batch])
 
 
 def test_cosines():
@@ -187,13 +197,6 @@ def test_cosines():
     assert np.abs(model.similarity(np.zeros((1, 2)), two)).max() == 0  # no direction is like none
     assert (model.name, model.revision) == ("calmrl/features", "1")
     assert model.modalities == list(MEDIA)
-
-
-def test_vectors_have_length_one_whatever_the_model_gives():
-    model = interop.MTEBFeatures(Random(), load_dataset("emoji"))
-    model.model.embed = lambda z, present: np.array([[0.003, 0.004], [0.0, 0.0]])
-    vectors = model.encode([{"id": ["dog-face", "cat-face"], "has": ["text", "text+image"]}])
-    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0.0, 0.0]], atol=1e-6)
 
 
 def test_what_a_model_gets_of_features_by_name():
@@ -253,6 +256,9 @@ def test_a_pool_by_name_and_seed():
     corpus = task.dataset["default"]["test"]["corpus"]
     drawn = np.random.default_rng(0).integers(3, size=len(corpus))
     assert list(corpus["has"]) == [("image", "french", "image+french")[form] for form in drawn]
+    assert list(interop.mixed_pool_task(data, seed=1).dataset["default"]["test"]["corpus"]["has"]) != list(
+        corpus["has"]
+    )
     assert task.metadata.category == "t2it"
     assert named.metadata.name == "Mine"
     assert named.metadata.category is None

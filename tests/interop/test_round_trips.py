@@ -15,6 +15,14 @@ from calmrl.errors import InputError, MissingExtraError
 from calmrl.interop import containers as tables
 from tests.interop.interop_data import ROWS, assert_same, imputed, observed
 
+
+def read_h5ad(path):
+    """From the disk, not from memory."""
+    import anndata
+
+    return interop.from_anndata(anndata.read_h5ad(path, backed="r"))
+
+
 OBJECTS = {
     "arrow": (interop.to_arrow, interop.from_arrow),
     "arrow, wide": (lambda features: interop.to_arrow(features, wide=True), interop.from_arrow),
@@ -30,6 +38,8 @@ FILES = {
     "parquet": (interop.to_parquet, interop.from_parquet),
     "lance": (interop.to_lance, interop.from_lance),
     "webdataset": (interop.to_webdataset, interop.from_webdataset),
+    "h5mu": (interop.to_h5mu, interop.from_h5mu),
+    "h5ad": (lambda features, path: interop.to_anndata(features).write_h5ad(path), read_h5ad),
 }
 
 
@@ -49,6 +59,11 @@ def test_files(name, make, tmp_path):
     features = make()
     there(features, tmp_path / "features")
     assert_same(features, back(tmp_path / "features"))
+    if name == "lance":
+        interop.to_lance(features, tmp_path / "named", table="stamps")
+        assert_same(features, interop.from_lance(tmp_path / "named" / "stamps.lance", ["image", "text"]))
+        with pytest.raises(InputError, match="no Lance table"):
+            interop.from_lance(tmp_path / "named")
 
 
 @pytest.mark.parametrize("name", OBJECTS)
@@ -88,13 +103,6 @@ def test_lance_keeps_what_is_missing_of_long_vectors(tmp_path):
     again = interop.from_lance(tmp_path / "db")
     assert again.present.tolist() == [[True, True], [False, True], [True, True]]
     np.testing.assert_array_equal(again.z["image"], z["image"])
-
-
-def test_a_lance_data_set_by_its_own_name(tmp_path):
-    interop.to_lance(imputed(), tmp_path / "db", table="stamps")
-    assert_same(imputed(), interop.from_lance(tmp_path / "db" / "stamps.lance"))
-    with pytest.raises(InputError, match="no Lance table"):
-        interop.from_lance(tmp_path / "db")
 
 
 def test_webdataset_itself_reads_our_shards_and_we_read_its(tmp_path):

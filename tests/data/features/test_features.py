@@ -16,11 +16,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 
 from calmrl.data.features import directory as files_module
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
-from calmrl.data.features.formats import FORMATS
 from calmrl.data.features.writer import STATE, FeatureWriter, write_features
 from calmrl.errors import InputError
 from tests.support import warm
@@ -83,19 +81,6 @@ def test_round_trip(tmp_path: Path, dtype: str) -> None:
     assert np.array_equal(np.isnan(plain).all(axis=1), ~present[:, 0])
 
 
-def test_defaults_nan_rows_and_torch(tmp_path: Path) -> None:
-    z, present = example()
-    holes = {name: torch.from_numpy(np.where(present[:, [j]], z[name], np.nan)) for j, name in enumerate(z)}
-    features = write_features(tmp_path / "f", holes)
-    assert np.array_equal(features.present, present)
-    assert features.ids.tolist() == [str(i) for i in range(N)]
-    assert features.split is None
-    assert features.labels is None
-    assert features.text is None
-    with pytest.raises(InputError, match="no column"):
-        features.column("folder")
-
-
 def test_select(tmp_path: Path) -> None:
     z, present = example()
     features = write_features(tmp_path / "f", z, present, split=["train", "test"] * 5 + ["train"], labels=range(N))
@@ -115,7 +100,14 @@ def test_select(tmp_path: Path) -> None:
 
 def test_chosen_modalities(tmp_path: Path) -> None:
     z, present = example()
-    write_features(tmp_path / "f", z, present)
+    present[2] = False  # rows without any modality are kept
+    holes = {name: torch.from_numpy(np.where(present[:, [j]], z[name], np.nan)) for j, name in enumerate(z)}
+    whole = write_features(tmp_path / "f", holes)
+    assert np.array_equal(whole.present, present)
+    assert whole.ids.tolist() == [str(i) for i in range(N)]
+    assert (whole.split, whole.labels, whole.text) == (None, None, None)
+    with pytest.raises(InputError, match="no column"):
+        whole.column("folder")
     features = open_features(tmp_path / "f", ["text"])
     assert features.names == ("text",)
     assert np.array_equal(features.present, present[:, 1:])
@@ -349,22 +341,6 @@ def test_verify_finds_one_changed_bit(tmp_path: Path) -> None:
         features.verify()
 
 
-def test_not_features(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no features at"):
-        open_features(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"neither features.json nor any"):
-        open_features(tmp_path)
-    (tmp_path / "x.csv").write_text("a,b")
-    with pytest.raises(InputError, match=r"suffix '.csv'"):
-        open_features(tmp_path / "x.csv")
-    (tmp_path / "x.npz").write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"cannot be read as .npz"):
-        open_features(tmp_path / "x.npz")
-    (tmp_path / "x.safetensors").write_bytes(b"12345678")
-    with pytest.raises(InputError, match=r"cannot be read as \.safetensors"):
-        open_features(tmp_path / "x.safetensors")
-
-
 def test_directory_made_by_hand(tmp_path: Path) -> None:
     z, present = example()
     np.save(tmp_path / "text.npy", np.where(present[:, [1]], z["text"], np.nan))
@@ -386,102 +362,6 @@ def test_directory_made_by_hand(tmp_path: Path) -> None:
         open_features(tmp_path)
 
 
-def test_a_format_is_one_function_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_toy(path: Path, modalities: object) -> FeatureSet:
-        return FeatureSet({"image": np.full((int(path.read_text()), 2), 1.0)})
-
-    (tmp_path / "three.toy").write_text("3")
-    with pytest.raises(InputError, match=r"suffix '.toy'; .* \.npz"):
-        open_features(tmp_path / "three.toy")
-    monkeypatch.setitem(FORMATS, ".toy", read_toy)
-    assert len(open_features(tmp_path / "three.toy")) == 3
-
-
-def test_npz(tmp_path: Path) -> None:
-    z, present = example()
-    np.savez(tmp_path / "a.npz", text=z["text"], image=z["image"], present=present[:, ::-1])
-    assert open_features(tmp_path / "a.npz").names == ("text", "image")
-    assert np.array_equal(open_features(tmp_path / "a.npz", ["image"]).present, present[:, :1])
-    np.savez(tmp_path / "b.npz", image=np.where(present[:, [0]], z["image"], np.nan))
-    assert np.array_equal(open_features(tmp_path / "b.npz").present, present[:, :1])
-    np.savez(tmp_path / "c.npz", mask=present)
-    with pytest.raises(InputError, match="no array of shape"):
-        open_features(tmp_path / "c.npz")
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_safetensors(tmp_path: Path, dtype: torch.dtype) -> None:
-    z, present = example()
-    tensors = {name: torch.from_numpy(array).to(dtype) for name, array in z.items()}
-    labels = torch.arange(N)
-    notes = {"modalities": '["text", "image"]', "ids": json.dumps([f"r{i}" for i in range(N)]), "format": "pt"}
-    save_file(
-        tensors | {"present": torch.from_numpy(present[:, ::-1].copy()), "labels": labels},
-        tmp_path / "a.safetensors",
-        metadata=notes,
-    )
-    features = open_features(tmp_path / "a.safetensors")
-    assert features.names == ("text", "image")
-    assert np.array_equal(features.present, present[:, ::-1])
-    assert features.ids[2] == "r2"
-    assert features.labels.tolist() == list(range(N))
-    assert np.array_equal(features.z["text"], tensors["text"].to(torch.float32).numpy())
-
-
-@pytest.mark.parametrize("kind", ["list", "large_list", "fixed"])
-def test_parquet_list_columns(tmp_path: Path, kind: str) -> None:
-    z, present = example()
-
-    def vectors(name: str, j: int) -> pa.Array:
-        of = {
-            "list": pa.list_(pa.float32()),
-            "large_list": pa.large_list(pa.float32()),
-            "fixed": pa.list_(pa.float32(), WIDTHS[name]),
-        }[kind]
-        return pa.array([row.tolist() if here else None for row, here in zip(z[name], present[:, j], strict=True)], of)
-
-    table = pa.table(
-        {
-            "image": vectors("image", 0),
-            "id": [f"r{i}" for i in range(N)],
-            "text": [["two", "captions"]] * N,
-            "words": vectors("text", 1),
-        }
-    )
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
-    features = open_features(tmp_path / "a.parquet")
-    assert features.names == ("image", "words")
-    assert np.array_equal(features.present, present)
-    assert same(features.z, {"image": z["image"], "words": z["text"]}, present)
-    assert features.ids[1] == "r1"
-    assert features.text[0] == ["two", "captions"]
-    assert open_features(tmp_path / "a.parquet", ["words"]).names == ("words",)
-
-
-@pytest.mark.parametrize(
-    ("column", "said"),
-    [
-        (pa.array([[1.0, 2.0], [1.0]]), "have 1 to 2 entries"),
-        (pa.array([[1.0, None], [1.0, 2.0]]), "null entries"),
-        (pa.array([None, None], pa.list_(pa.float32())), "null throughout"),
-        (pa.array([[], [], None], pa.list_(pa.float32())), "are empty; a missing modality is null"),
-        (pa.array([1.0, 2.0]), "no column of lists of floats"),
-    ],
-)
-def test_parquet_refuses(tmp_path: Path, column: pa.Array, said: str) -> None:
-    pq.write_table(pa.table({"image": column}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=said):
-        open_features(tmp_path / "a.parquet")
-
-
-def test_rows_without_any_modality_are_kept(tmp_path: Path) -> None:
-    z, present = example()
-    present[2] = False
-    features = write_features(tmp_path / "f", z, present)
-    assert len(features) == N
-    assert not features.present[2].any()
-
-
 @pytest.mark.parametrize(
     "values",
     [[None] * N, [[]] * N, [["a"], None] + [[]] * 9, [True] * N, [1.5, None] * 5 + [2.0], np.arange(N, dtype="u1")],
@@ -492,11 +372,6 @@ def test_columns_of_many_kinds_survive_continuing(tmp_path: Path, values: list[o
     z, present = example()
     writer.fill(slice(None), z, present)
     assert writer.finish().column("c").tolist() == list(values)
-
-
-def test_no_rows(tmp_path: Path) -> None:
-    empty = {name: np.zeros((0, width), dtype="float32") for name, width in WIDTHS.items()}
-    assert len(write_features(tmp_path / "f", empty, np.zeros((0, 2), dtype=bool))) == 0
 
 
 def test_what_a_killed_start_left_is_removed_when_the_run_goes_on(tmp_path):
@@ -540,6 +415,11 @@ def test_opening_says_what_is_known(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         open_features(tmp_path / "f")
     assert str(caught.value) == f"no features at {tmp_path / 'f'}"
+    with pytest.raises(InputError, match=r"neither features.json nor any"):
+        open_features(tmp_path)
+    (tmp_path / "x.csv").write_text("a,b")
+    with pytest.raises(InputError, match=r"suffix '.csv'; .* \.npz"):
+        open_features(tmp_path / "x.csv")
     features = write_features(tmp_path / "f", four(), split=["train"] * 4, info={"a": 1})
     assert (features.name, features.source, features.path) == ("f", str(tmp_path / "f"), tmp_path / "f")
     some = features.select("train")

@@ -23,7 +23,7 @@ from calmrl.data.features.directory import (
     write_rows,
 )
 from calmrl.data.features.feature_set import relevance_of, relevance_texts
-from calmrl.data.features.tables import from_arrow, plain_table, to_arrow, vectors
+from calmrl.data.features.tables import from_arrow, plain_table, to_arrow
 from calmrl.errors import InputError
 
 # ---- rows
@@ -129,12 +129,6 @@ def test_arrays_come_back(array, version, tmp_path):
         assert back.shape == array.shape
 
 
-def test_a_long_array_is_read_in_pieces():
-    array = np.arange((1 << 17) + 3, dtype=np.float64)
-    content = npy(array)
-    np.testing.assert_array_equal(read_npy(io.BytesIO(content), len(content), "a"), array)
-
-
 @pytest.mark.parametrize(
     ("content", "size", "said"),
     [
@@ -169,20 +163,6 @@ def test_rows_written_in_any_order(tmp_path):
 
 
 # ---- Arrow
-
-
-def test_vectors_of_a_column():
-    column = pa.chunked_array([pa.array([[1.0, 2.0], None]), pa.array([[3.0, 4.0]])])
-    np.testing.assert_array_equal(vectors("t", "a", column), [[1, 2], [np.nan, np.nan], [3, 4]])
-    np.testing.assert_array_equal(vectors("t", "a", column, 2)[0], [1, 2])
-    nothing = pa.chunked_array([pa.array([None, None], pa.list_(pa.float32()))])
-    assert vectors("t", "a", nothing, 4).shape == (2, 4)
-    for chunks, width, said in (
-        (column, 3, 'lists of column "a" have 2 to 3 entries'),
-        (nothing, None, "null throughout"),
-    ):
-        with pytest.raises(InputError, match=said):
-            vectors("t", "a", chunks, width)
 
 
 def test_types_of_other_tables_become_plain():

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.shards import Shards, write_shards
+from calmrl.data.features.shards import Shards, from_webdataset, write_shards
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 
@@ -36,9 +38,9 @@ def tar(path: Path, *files: tuple[str, bytes]) -> Path:
     return path
 
 
-def npy(values: list[float]) -> bytes:
+def npy(values: list[Any], dtype: str | None = "float32") -> bytes:
     content = io.BytesIO()
-    np.save(content, np.array(values, dtype=np.float32))
+    np.save(content, np.array(values, dtype=dtype))
     return content.getvalue()
 
 
@@ -107,3 +109,68 @@ def test_shards_are_numbered_and_shared(tmp_path: Path) -> None:
     for rank, world in ((-1, 1), (1, 1), (3, 3), (0, 4)):
         with pytest.raises(InputError, match=f"rank {rank} of {world} processes and 3 shards"):
             Shards(paths, {"a": 1}, rank=rank, world=world)
+
+
+# ---- into memory
+
+
+def test_a_folder_a_file_or_several(tmp_path):
+    paths = write_shards(features(), tmp_path / "shards", rows=10)
+    assert [path.name for path in paths] == ["000000.tar", "000001.tar", "000002.tar"]
+    assert len(from_webdataset(tmp_path / "shards")) == 25
+    assert len(from_webdataset(str(paths[0]))) == 10
+    assert from_webdataset(paths[::2]).ids.tolist() == [f"é{row}" for row in [*range(10), *range(20, 25)]]
+
+
+def test_the_modalities_wanted_in_their_order(tmp_path):
+    write_shards(features(), tmp_path)
+    assert from_webdataset(tmp_path).names == ("image", "text")
+    assert from_webdataset(tmp_path, ["text", "image"]).names == ("text", "image")
+    assert from_webdataset(tmp_path, ["text"]).names == ("text",)
+    with pytest.raises(InputError, match="the shards hold image, text; asked for text, sound"):
+        from_webdataset(tmp_path, ["text", "sound"])
+    with pytest.raises(InputError, match="the shards hold image, text; asked for all"):
+        from_webdataset(tmp_path, [])
+
+
+def test_imputed_values_without_deviations(tmp_path):
+    files = {
+        "a.x.npy": npy([1.0, 2.0]),
+        "a.y.npy": npy([0.5]),
+        "b.x.imputed.npy": npy([3.0, 4.0]),
+        "b.y.npy": npy([0.6]),
+    }
+    found = from_webdataset(tar(tmp_path / "0.tar", *files.items()))
+    assert found.ids.tolist() == ["a", "b"]
+    assert found.present.tolist() == [[True, True], [False, True]]
+    assert found.imputed.tolist() == [[False, False], [True, False]]
+    assert found.z["x"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert found.std is None
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a.txt": b"x"}, "the shards hold no <modality>.npy; asked for all"),
+        ({"a.x.npy": npy([[1.0]], None)}, "a.x.npy holds float64 of shape (1, 1); expected a vector of floats"),
+        ({"a.x.npy": npy([1, 2], None)}, "a.x.npy holds int64 of shape (2,); expected a vector of floats"),
+        (
+            {"a.x.npy": npy([1.0]), "b.x.npy": npy([1.0, 2.0])},
+            "vectors of x have 1 to 2 entries; make them equally long",
+        ),
+        (
+            {"a.x.npy": npy([1.0]), "b.x.imputed.npy": npy([1.0, 2.0])},
+            "vectors of x.imputed have 1 to 2 entries; make them equally long",
+        ),
+        ({"a.x.npy": npy([1.0]), "a.json": b"{"}, "a.json is no JSON ("),
+        ({"a.x.npy": npy([1.0]), "a.json": b"[1]"}, "a.json holds a list; expected names and values"),
+    ],
+)
+def test_shards_that_cannot_be_read(files, said, tmp_path):
+    with pytest.raises(InputError, match=re.escape(said)):
+        from_webdataset(tar(tmp_path / "0.tar", *files.items()))
+
+
+def test_a_folder_without_shards(tmp_path):
+    with pytest.raises(InputError, match=r"holds no \.tar file; name the shards or their folder"):
+        from_webdataset(tmp_path)

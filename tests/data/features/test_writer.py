@@ -93,11 +93,6 @@ def test_what_was_observed_is_never_called_imputed(tmp_path: Path) -> None:
     assert not (tmp_path / "g" / "imputed.npy").exists()
 
 
-def test_the_dtype_holds_all_modalities(tmp_path: Path) -> None:
-    z = {"image": arrays("float16")["image"], "text": arrays()["text"]}
-    assert {array.dtype for array in write_features(tmp_path / "f", z).z.values()} == {np.dtype("float32")}
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

@@ -62,33 +62,6 @@ def test_what_is_hidden_is_part_of_the_format() -> None:
     assert state["composition of batches"] == zlib.crc32(b"mixed True False")
 
 
-def test_blocks_and_pools(monkeypatch) -> None:
-    """Blocks of 2 rows, pools of 2 blocks: a pool holds neighbours in pairs."""
-    monkeypatch.setattr(batches_module, "BLOCK", 2)
-    monkeypatch.setattr(batches_module, "POOL", 2)
-    order = batches_module._shuffled(np.arange(8), np.random.default_rng(0))
-    assert sorted(order.tolist()) == list(range(8))
-    for pool in (order[:4], order[4:]):
-        assert len({int(row) // 2 for row in pool}) == 2
-    assert batches_module._shuffled(np.arange(0), np.random.default_rng(0)).tolist() == []
-
-
-def test_defaults_and_position() -> None:
-    batches = Batches(source(9, "a"), 4)
-    assert (batches.seed, batches.composition, batches.rank, batches.world, batches.prefetch) == (0, "mixed", 0, 1, 4)
-    assert (batches.hide_one, batches.complete_only, batches.incomplete_only) == (False, False, False)
-    assert (batches.epoch, batches.step, batches.waited, batches.left_out) == (0, 0, 0.0, 0)
-    assert len(batches) == batches.steps == 3
-    stream = iter(batches)
-    next(stream)
-    assert (batches.epoch, batches.step) == (0, 1)
-    assert 0 < batches.waited < 60
-    stream.close()
-    assert batches.describe([0, 8]) == ["a:a0", "a:a8"]
-    two = Batches([source(9, "a"), source(5, "b")], 4)
-    assert two.describe(np.array([9, 8, 13])) == ["b:b0", "a:a8", "b:b4"]
-
-
 def test_the_time_that_the_loop_waited(monkeypatch) -> None:
     clock = iter(range(0, 1000, 3))
     monkeypatch.setattr(batches_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
@@ -98,12 +71,13 @@ def test_the_time_that_the_loop_waited(monkeypatch) -> None:
         assert batches.waited == 3 * (len(batches) + 1)  # every step, and the end; anew in every epoch
 
 
-def test_only_rows_that_lack_something() -> None:
+def test_only_rows_that_lack_something_or_nothing() -> None:
     home = source(30)
-    lacking = np.flatnonzero(~home.present.all(1))
-    batches = Batches(home, 8, incomplete_only=True)
-    assert sorted(int(i) for batch in batches for i in batch["index"]) == lacking.tolist()
-    assert batches.left_out == 30 - len(lacking)
+    complete = home.present.all(1)
+    for lacking, rows in ((True, np.flatnonzero(~complete)), (False, np.flatnonzero(complete))):
+        batches = Batches(home, 8, incomplete_only=lacking, complete_only=not lacking)
+        assert sorted(int(i) for batch in batches for i in batch["index"]) == rows.tolist()
+        assert batches.left_out == 30 - len(rows)
     with pytest.raises(InputError, match="complete_only and incomplete_only leave no row; set one of them"):
         Batches(home, 8, complete_only=True, incomplete_only=True)
     whole = source(30)
@@ -124,19 +98,62 @@ def test_two_rows_for_each_process(world: int) -> None:
     with pytest.raises(InputError, match="rank -1 of"):
         Batches(source(8), 8, rank=-1, world=world)
     assert len(Batches([source(8), source(world, "b")], 8, composition="source", world=world)) == 2
-    assert Batches(source(8), 8, prefetch=1).prefetch == 1
+
+
+@pytest.mark.parametrize(
+    ("sources", "how", "said"),
+    [
+        ([source(30, weight=0.001)], {}, "an epoch has no rows"),
+        (
+            [source(30), source(1, "b")],
+            {"composition": "source", "world": 3},
+            r"only 1 row\(s\), fewer than the 3 processes",
+        ),
+        (
+            [source(30), source(2, "b")],
+            {"composition": "source", "world": 3},
+            r"only 2 row\(s\), fewer than the 3 processes",
+        ),
+        ([source(4, rate=0.99)], {"complete_only": True}, "only 1 complete training rows"),
+        ([source(4)], {"composition": "mixd"}, "must be one of mixed, source, pattern"),
+        ([source(30)], {"rank": 2, "world": 2}, "rank 2 of 2"),
+        ([source(30)], {"prefetch": 0}, "prefetch must be at least 1"),
+        (
+            FeatureSet({"a": np.ones((9, 2))}, np.arange(9)[:, None] != 4),
+            {},
+            r"1 row has no modality at all \(first: row 4\)",
+        ),
+    ],
+)
+def test_what_cannot_be_batched_is_said(sources, how, said) -> None:
+    with pytest.raises(InputError, match=said):
+        Batches(sources, 16, **how)
+
+
+def test_the_place_in_an_epoch_and_names_of_rows() -> None:
+    batches = Batches(source(9, "a"), 4, prefetch=1)
+    assert len(batches) == batches.steps == 3
+    stream = iter(batches)
+    next(stream)
+    assert (batches.epoch, batches.step) == (0, 1)
+    stream.close()
+    assert batches.describe([0, 8]) == ["a:a0", "a:a8"]
+    assert Batches([source(9, "a"), source(5, "b")], 4).describe(np.array([9, 8, 13])) == ["b:b0", "a:a8", "b:b4"]
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [({"hide_one": True}, "composition of batches"), ({"composition": "source"}, "composition of batches"),
      ({"complete_only": True}, "composition of batches"), ({"incomplete_only": True}, "composition of batches"),
-     ({"seed": 1}, "seed")],
+     ({"seed": 1}, "seed"), ({"batch_size": 9}, "batch_size")],
 )  # fmt: skip
 def test_a_position_belongs_to_its_settings(change, said) -> None:
     state = Batches(source(30), 8).state_dict()
     with pytest.raises(InputError, match=f"saved with another {said}; continue with the same data and settings"):
-        Batches(source(30), 8, **change).load_state_dict(state)
+        Batches(source(30), **{"batch_size": 8} | change).load_state_dict(state)
+    Batches(source(30), 8, rank=1, world=2).load_state_dict(state)  # more processes are fine
+    with pytest.raises(InputError, match="another weights of the sources"):
+        Batches(source(30, weight=2.0), 8).load_state_dict(state)
     for other in (source(30, "t"), source(30)):  # other ids, other settings of the source
         if other.name == "s":
             other.settings = lambda: "another"  # type: ignore[method-assign]
@@ -165,13 +182,6 @@ def test_rows_beside_another_source() -> None:
     assert (plain.weight, plain.unusable, plain.widths, plain.settings()) == (1.0, 0, {"image": 2, "text": 3}, "")
     assert FeatureRows("a", {}, seen, np.arange(4), np.arange(4), (), {}).weight == 1.0
     assert FeatureRows("a", {}, seen, np.arange(4), np.arange(4), (), {}).unusable == 0
-
-
-def test_pages_are_given_back(monkeypatch) -> None:
-    released = []
-    monkeypatch.setattr(feature_rows, "release", lambda array: released.append(array.shape[1]))
-    FeatureRows.of(features()).fetch(np.array([0]), np.array([[True, False]]), 0)
-    assert released == [2]
 
 
 def test_widths_of_all_sources() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from calmrl.data.loaders import media_rows
 from calmrl.data.loaders.media_rows import MediaRows
 from calmrl.data.media import jobs
 from calmrl.data.media.decoding import Decoding
-from calmrl.data.media.images import FrameTransform
 from calmrl.data.media.jobs import Job, as_file, decoded
 from calmrl.data.media.manifest import Item, Manifest
 from calmrl.data.media.problems import Unreadable
@@ -40,32 +38,23 @@ def rows(kinds: dict[str, str] = KINDS, **options: Any) -> MediaRows:
     return MediaRows(Manifest(items, kinds), tokenizer=words, **options)
 
 
-def test_defaults() -> None:
-    found = {
-        name: argument.default
-        for name, argument in inspect.signature(MediaRows).parameters.items()
-        if argument.default not in (None, inspect.Parameter.empty)
-    }
-    assert found == {
-        "name": "media", "frames": 8, "size": 224, "slices": 1, "training": True, "seed": 0, "workers": 1, "weight": 1.0,
-    }  # fmt: skip
-    assert inspect.signature(MediaRows.captions).parameters["batch_size"].default == 64
-    assert MediaRows.chunk == 32
-    made = rows()
-    assert made.tokens == {"text": 40, "subtitle": 70}
+def test_settings_are_part_of_a_position() -> None:
+    assert rows().settings() == f"0 8 224 1 True [('subtitle', 70), ('text', 40)] {Decoding()!r}"
     assert rows(tokens={"text": 7}).tokens == {"text": 7, "subtitle": 70}
-    assert made.settings() == f"0 8 224 1 True [('subtitle', 70), ('text', 40)] {Decoding()!r}"
-    assert (made.name, made.weight, made.unusable, len(made)) == ("media", 1.0, 0, 3)
 
 
-@pytest.mark.parametrize("name", ["frames", "size", "slices", "workers"])
-def test_numbers_from_one_on(name: str) -> None:
-    rows(**{name: 1})
-    with pytest.raises(InputError, match="frames, size, slices and workers must be at least 1"):
-        rows(**{name: 0})
+def test_texts_follow_row_epoch_and_modality() -> None:
+    made, only = rows(seed=5, rows=np.array([1, 0])), np.array([[False, False, True, False]])
+    for epoch in range(5):
+        seed = np.random.SeedSequence([5, epoch, 0, 2]).generate_state(1)[0]  # row 0 of the manifest, third modality
+        assert made.fetch(np.array([1]), only, epoch)["text"]["input_ids"][0, 0] == seed % 3 + 1
+    assert rows(training=False).fetch(np.array([0]), only, 1)["text"]["input_ids"][0, 0] == 1
 
 
 def test_what_does_not_fit() -> None:
+    for name in ("frames", "size", "slices", "workers"):
+        with pytest.raises(InputError, match="frames, size, slices and workers must be at least 1"):
+            rows(**{name: 0})
     with pytest.raises(InputError, match=r"present has shape \(2, 4\); the manifest has \(3, 4\)"):
         rows(present=np.ones((2, 4), bool))
     with pytest.raises(InputError, match="tokens names 'vision', which is no text; there are none"):
@@ -78,22 +67,6 @@ def test_what_does_not_fit() -> None:
     some = rows(present=hidden, rows=np.array([2, 1]))
     assert (some.unusable, some.rows.tolist(), some.ids.tolist()) == (1, [2], ["c"])
     assert some.present.tolist() == [[True, False, False, False]]
-
-
-def test_seeds_follow_row_epoch_and_modality() -> None:
-    made = rows(seed=5, rows=np.array([1, 0]))
-    for name, row, epoch in (("vision", 1, 0), ("text", 0, 3), ("audio", 1, 2)):
-        entropy = [5, epoch, [1, 0][row], list(KINDS).index(name)]
-        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-        assert made._draw_seed(name, row, epoch) == seed
-    texts = [made._text("text", 1, epoch) for epoch in range(9)]
-    assert texts == [["x", "xx", "xxx"][made._draw_seed("text", 1, epoch) % 3] for epoch in range(9)]
-    still = rows(training=False)
-    assert still._draw_seed("text", 0, 1) is None
-    assert still._text("text", 0, 1) == "x"
-    [job] = made._jobs("vision", np.array([1]), 4)
-    assert (job.source, job.kind, job.frames, job.rate) == ("a.mp4", "image", 8, 16_000)
-    assert (job.seed, job.decoding, job.prepare) == (made._draw_seed("vision", 1, 4), Decoding(), made.transform)
 
 
 def test_captions_in_batches() -> None:
@@ -168,29 +141,6 @@ def test_jobs_of_texts_and_files(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
     with as_file(image.new("RGB", (2, 3))) as place:
         assert image.open(place).size == (2, 3)
-
-
-def test_jobs_of_sounds_and_pictures(monkeypatch) -> None:
-    calls: list[Any] = []
-    monkeypatch.setattr(jobs, "read_audio", lambda *given, **rules: calls.append((*given, rules)) or "samples")
-    assert job("a.wav", "audio", str.upper).run() == "SAMPLES"
-    job("a.wav", "audio", str, decoding=Decoding()).run()
-    assert calls == [("a.wav", 16_000, {}), ("a.wav", 16_000, {"channel": "left", "resampling": "sinc"})]
-    image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
-    picture = np.full((4, 6, 3), 255, np.uint8)
-    monkeypatch.setattr(jobs, "open_image", lambda source: image.fromarray(picture))
-    assert job("a.png", "image", lambda p: np.zeros(p.size)).run().shape == (1, 6, 4)
-    assert job("a.png", "image", FrameTransform(4)).run().shape == (1, 3, 4, 4)
-    drawn: list[Any] = []
-
-    def read_frames(path, n, generator, rule):
-        drawn.append((path, n, None if generator is None else generator.initial_seed(), rule))
-        return [picture] * n, [0.0] * n
-
-    monkeypatch.setattr(jobs, "read_frames", read_frames)
-    assert job("a.MP4", "image", FrameTransform(4)).run().shape == (2, 3, 4, 4)
-    assert job("a.mp4", "image", lambda p: np.zeros(p.size), seed=7, decoding=Decoding()).run().shape == (2, 6, 4)
-    assert drawn == [("a.MP4", 2, None, "equal"), ("a.mp4", 2, 7, "split")]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.data.media.fbank import whole_slices
 from calmrl.data.media.images import FrameTransform, random_square
 from calmrl.data.media.streams import read_audio, resample, segment_frames
 
@@ -33,23 +32,6 @@ def test_random_frames_stay_in_their_part_of_the_split() -> None:
         for part, frame in zip(seen, segment_frames(11, 3, generator, "split"), strict=True):
             part.add(frame)
     assert seen == [{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10}]
-
-
-@pytest.mark.parametrize(
-    ("frames", "at_least", "slices", "zeros"),
-    [(2048, 1, 3, 1), (2048, 2, 3, 1), (2048, 3, 3, 1), (500, 2, 2, 1), (500, 1, 1, 0), (1025, 1, 2, 0), (0, 2, 2, 2)],
-)
-def test_missing_slices_are_zeros_and_full_ones_get_one_more(
-    frames: int, at_least: int, slices: int, zeros: int
-) -> None:
-    cut = whole_slices(torch.ones(frames, 64), at_least)
-    assert cut.shape == (slices, 1024, 64)
-    assert int((cut.abs().sum((1, 2)) == 0).sum()) == zeros
-    assert float(cut.sum()) == frames * 64
-
-
-def test_without_a_number_no_slice_is_added() -> None:
-    assert [len(whole_slices(torch.ones(frames, 64))) for frames in (0, 1, 1024, 1025, 2048)] == [1, 1, 1, 2, 2]
 
 
 def write_wav(path, channels: np.ndarray, rate: int) -> None:
@@ -116,12 +98,6 @@ def test_bilinear_looks_at_two_pixels_only() -> None:
     assert FrameTransform(2, "squash", "bicubic", **PLAIN).clip([lone]).max() > 0.1
 
 
-def test_squash_keeps_the_sides_and_crop_does_not() -> None:
-    wide = picture([0, 0, 100, 100, 100, 100, 0, 0], 4)
-    assert FrameTransform(4, "squash", **PLAIN).clip([wide])[0, 0, 0, 0] == 0
-    np.testing.assert_allclose(FrameTransform(4, "crop", **PLAIN).clip([wide]), 100 / 255, atol=1e-6)
-
-
 @pytest.mark.parametrize(("width", "nearest", "down"), [(5, 0, 0), (6, 1, 1), (7, 2, 1), (9, 2, 2), (11, 4, 3)])
 def test_the_corner_of_the_crop_is_rounded(width: int, nearest: int, down: int) -> None:
     """Half of 1, 2, 3, 5, 7: to the nearest, halves to the even number, or down."""
@@ -131,28 +107,61 @@ def test_the_corner_of_the_crop_is_rounded(width: int, nearest: int, down: int) 
         np.testing.assert_allclose(first * 255, np.arange(left, left + 4), atol=1e-4)
 
 
-def test_crop_and_flip_is_for_training_and_the_same_for_all_frames() -> None:
-    ramp = picture(list(range(0, 90, 10)), 4)  # wide: 80 % of the area has no square, so the crop is central
-    transform = FrameTransform(4, "crop-flip", **PLAIN)
-    plain = FrameTransform(4, "crop", **PLAIN)
-    np.testing.assert_array_equal(transform.clip([ramp, ramp]), plain.clip([ramp, ramp]))
-    straight = np.arange(20, 60, 10) / 255
+# ---- crops
+
+
+def by_hand(height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    for _ in range(10):
+        side = round(math.sqrt(height * width * rng.uniform(0.8, 1.0)))
+        if side <= min(height, width):
+            return int(rng.integers(height - side + 1)), int(rng.integers(width - side + 1)), side, side
+    side = min(height, width)
+    return (height - side) // 2, (width - side) // 2, side, side
+
+
+@pytest.mark.parametrize(("height", "width"), [(20, 20), (40, 37), (37, 40), (100, 10), (11, 101), (1, 1)])
+def test_random_squares_are_those_of_the_formula(height, width):
+    for seed in range(20):
+        box = random_square(height, width, np.random.default_rng(seed))
+        assert box == by_hand(height, width, np.random.default_rng(seed))
+        assert all(isinstance(number, int) for number in box)
+
+
+def test_the_central_square_where_none_fits():
+    assert random_square(100, 11, np.random.default_rng(0)) == (44, 0, 11, 11)
+    assert random_square(11, 100, np.random.default_rng(0)) == (0, 44, 11, 11)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_frames_of_the_right_size_are_normalised_only(interpolation):
+    if interpolation == "bicubic":
+        pytest.importorskip("PIL.Image")
+    frame = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    transform = FrameTransform(6, interpolation=interpolation, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
+    expected = (frame / 255 - np.array([0.1, 0.2, 0.3])) / np.array([0.5, 0.25, 2.0])
+    np.testing.assert_allclose(transform(frame), expected.transpose(2, 0, 1), atol=1e-6)
+    assert FrameTransform().size == 224
+
+
+def test_the_middle_of_a_long_frame():
+    frame = np.zeros((4, 12, 3), np.uint8)
+    frame[:, 4:8] = 255
+    plain = FrameTransform(4, mean=(0.0,) * 3, std=(1.0,) * 3)
+    np.testing.assert_array_equal(plain(frame), 1.0)
+    np.testing.assert_array_equal(plain(frame.transpose(1, 0, 2)), 1.0)
+    assert FrameTransform(4, "squash", mean=(0.0,) * 3, std=(1.0,) * 3)(frame)[0, :, 0].max() == 0  # the sides are seen
+
+
+def test_a_training_crop_is_the_drawn_square_and_half_of_them_are_turned():
+    frame = np.random.default_rng(0).integers(0, 256, (10, 10, 3), dtype=np.uint8)
+    transform = FrameTransform(10, "crop-flip", mean=(0.0,) * 3, std=(1.0,) * 3)
     turned = 0
-    for seed in range(200):
-        clip = transform.clip([ramp, ramp], seed)
-        np.testing.assert_array_equal(clip[0], clip[1])
-        flipped = clip[0, 0, 0, 0] > clip[0, 0, 0, 3]
-        np.testing.assert_allclose(clip[0, 0, 0], straight[::-1] if flipped else straight, atol=1e-6)
-        turned += int(flipped)
-    assert 70 < turned < 130
-
-
-def test_a_random_square_takes_80_to_100_percent_of_a_square_frame() -> None:
-    generator = np.random.default_rng(0)
-    boxes = [random_square(100, 100, generator) for _ in range(300)]
-    shares = np.array([high * wide / 10_000 for _, _, high, wide in boxes])
-    assert 0.79 < shares.min() < 0.82
-    assert 0.98 < shares.max() <= 1.0
-    assert all(top + high <= 100 and left + wide <= 100 for top, left, high, wide in boxes)
-    assert random_square(90, 160, generator) == (0, 35, 90, 90)
-    assert random_square(161, 90, generator) == (35, 0, 90, 90)
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 1])
+        top, left, side, _ = random_square(10, 10, rng)
+        expected = transform._resized([frame[top : top + side, left : left + side]], 10, 10)
+        flip = rng.random() < 0.5
+        turned += flip
+        np.testing.assert_array_equal(transform.clip([frame], seed), expected[..., ::-1] if flip else expected)
+    assert 0 < turned < 12
+    np.testing.assert_array_equal(transform.clip([frame])[0], frame.transpose(2, 0, 1).astype(np.float32) / 255)

@@ -12,17 +12,14 @@ from calmrl.data.media.fbank import BEATS_MEAN, BEATS_STD, beats_fbank, fbank, w
 from calmrl.errors import InputError
 
 
-def kaldi(samples: np.ndarray, bins: int, rate: int = 16_000, low: float = 20.0, high: float = 0.0) -> np.ndarray:
+def kaldi(samples: np.ndarray, bins: int) -> np.ndarray:
     knf = pytest.importorskip("kaldi_native_fbank", reason="kaldi-native-fbank is the reference; it is not installed")
     options = knf.FbankOptions()
     options.frame_opts.dither = 0
-    options.frame_opts.samp_freq = rate
     options.frame_opts.snip_edges = True
     options.mel_opts.num_bins = bins
-    options.mel_opts.low_freq = low
-    options.mel_opts.high_freq = high
     computer = knf.OnlineFbank(options)
-    computer.accept_waveform(rate, samples.tolist())
+    computer.accept_waveform(16_000, samples.tolist())
     computer.input_finished()
     return np.stack([computer.get_frame(i) for i in range(computer.num_frames_ready)])
 
@@ -33,8 +30,7 @@ def chirp(seconds: float, rate: int = 16_000) -> np.ndarray:
     return (0.4 * np.sin(2 * math.pi * (100 + 900 * t) * t) + 0.05 * noise).astype(np.float32)
 
 
-@pytest.mark.parametrize("bins", [23, 64, 80, 128])
-@pytest.mark.parametrize("scale", [1.0, 2.0**15])
+@pytest.mark.parametrize(("bins", "scale"), [(23, 1.0), (80, 2.0**15)])
 def test_equals_kaldi(bins: int, scale: float) -> None:
     samples = chirp(1.3) * np.float32(scale)
     ours = fbank(torch.from_numpy(samples), bins=bins).numpy()
@@ -43,34 +39,20 @@ def test_equals_kaldi(bins: int, scale: float) -> None:
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
 
-def test_equals_kaldi_at_another_rate_and_band() -> None:
-    samples = chirp(0.7, 8000) * np.float32(2**15)
-    ours = fbank(torch.from_numpy(samples), bins=40, rate=8000, low=60.0, high=-200.0).numpy()
-    np.testing.assert_allclose(ours, kaldi(samples, 40, 8000, 60.0, -200.0), atol=1e-3)
-
-
-def test_beats_settings() -> None:
-    samples = chirp(11.0)
-    slices = beats_fbank(torch.from_numpy(samples))
-    assert slices.shape == (2, 1024, 64)
-    expected = (kaldi(samples * np.float32(2**15), 64) - BEATS_MEAN) / (2 * BEATS_STD)
-    flat = slices.reshape(-1, 64).numpy()
-    np.testing.assert_allclose(flat[: len(expected)], expected, atol=1e-3)
-    assert (flat[len(expected) :] == 0).all()
-
-
 def test_silence_is_floored_and_short_sound_has_no_frame() -> None:
     silent = fbank(torch.zeros(800))
     assert torch.allclose(silent, torch.full_like(silent, math.log(torch.finfo(torch.float32).eps)))
-    assert fbank(torch.zeros(399)).shape == (0, 80)
+    assert [len(fbank(torch.zeros(length))) for length in (399, 400, 559, 560)] == [0, 1, 1, 2]
     assert beats_fbank(torch.zeros(10)).shape == (1, 1024, 64)
 
 
 def test_wrong_input_is_named() -> None:
     with pytest.raises(InputError, match="one channel"):
         fbank(torch.zeros(2, 800))
-    with pytest.raises(InputError, match="does not fit"):
-        fbank(torch.zeros(800), low=9000.0)
+    assert fbank(torch.zeros(400), low=0.0, high=8000.0).shape == (1, 80)
+    for low, high in ((-1.0, 0.0), (20.0, 20.0), (20.0, 8001.0)):
+        with pytest.raises(InputError, match=r"does not fit in 0 to 8000\.0 Hz"):
+            fbank(torch.zeros(400), low=low, high=high)
 
 
 def by_hand(samples: np.ndarray, bins: int, rate: int, low: float, high: float) -> np.ndarray:
@@ -103,16 +85,6 @@ def test_equals_the_formula(rate: int, bins: int, low: float, high: float) -> No
     assert len(expected) == 4
 
 
-def test_one_whole_frame_is_enough_and_the_band_may_be_whole() -> None:
-    assert fbank(torch.zeros(400)).shape == (1, 80)
-    assert fbank(torch.zeros(559)).shape == (1, 80)
-    assert fbank(torch.zeros(560)).shape == (2, 80)
-    assert fbank(torch.zeros(400), low=0.0, high=8000.0).shape == (1, 80)
-    for low, high in ((-1.0, 0.0), (20.0, 20.0), (20.0, 8001.0)):
-        with pytest.raises(InputError, match=r"does not fit in 0 to 8000\.0 Hz"):
-            fbank(torch.zeros(400), low=low, high=high)
-
-
 def test_the_numbers_of_beats() -> None:
     assert (BEATS_MEAN, BEATS_STD) == (15.41663, 6.55582)
     sound = torch.from_numpy(chirp(0.05))
@@ -122,7 +94,17 @@ def test_the_numbers_of_beats() -> None:
 
 @pytest.mark.parametrize(
     ("frames", "at_least", "slices"),
-    [(0, None, 1), (1024, None, 1), (1025, None, 2), (0, 1, 1), (1023, 1, 1), (1024, 1, 2), (1, 3, 3), (3072, 2, 4)],
+    [
+        (0, None, 1),
+        (1024, None, 1),
+        (1025, None, 2),
+        (0, 1, 1),
+        (1023, 1, 1),
+        (1024, 1, 2),
+        (1, 3, 3),
+        (2048, 3, 3),
+        (3072, 2, 4),
+    ],
 )
 def test_slices(frames: int, at_least: int | None, slices: int) -> None:
     values = torch.ones(frames, 64)

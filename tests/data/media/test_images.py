@@ -19,25 +19,6 @@ def save(path, array: np.ndarray, **options):
     return path
 
 
-def test_transparency_is_on_white_and_can_be_cut_out(tmp_path) -> None:
-    pixels = np.zeros((40, 60, 4), np.uint8)
-    pixels[10:30, 20:30] = (255, 0, 0, 255)
-    pixels[0, 0] = (0, 0, 0, 8)  # so faint that it does not count
-    path = save(tmp_path / "a.png", pixels)
-    whole = np.asarray(open_image(path, crop_alpha=False))
-    assert whole.shape == (40, 60, 3)
-    assert (whole[35, 5] == 255).all()
-    assert tuple(whole[20, 25]) == (255, 0, 0)
-    cut = np.asarray(open_image(path)).astype(int)  # 10 x 20 pixels, in a square of 20 + 2 * 1
-    assert cut.shape == (512, 512, 3)
-    red = (cut[..., 0] > 200) & (cut[..., 1] < 60)
-    rows, columns = np.flatnonzero(red.any(axis=1)), np.flatnonzero(red.any(axis=0))
-    assert rows[0] / 512 == pytest.approx(1 / 22, abs=0.02)
-    assert rows[-1] / 512 == pytest.approx(21 / 22, abs=0.02)
-    assert columns[0] / 512 == pytest.approx(6 / 22, abs=0.02)
-    assert columns[-1] / 512 == pytest.approx(16 / 22, abs=0.02)
-
-
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "CMYK", "1", "I;16"])
 def test_all_modes_become_rgb(tmp_path, mode: str) -> None:
     grey = np.tile(np.linspace(0, 255, 32).astype(np.uint8), (32, 1))

@@ -109,6 +109,7 @@ def test_no_file_names_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_sound_of_days_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_sound(tmp_path / "a.flac", np.zeros(32_000, np.float32), codec="flac")
+    assert streams.MAX_SECONDS == 7200
     monkeypatch.setattr(streams, "MAX_SECONDS", 1)
     with pytest.raises(Unreadable, match="huge sound") as caught:
         read_audio(path)
@@ -122,6 +123,7 @@ def test_a_sound_of_days_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_huge_frames_are_refused_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_video(tmp_path / "a.mp4", 3, 10)
+    assert streams.MAX_PIXELS == 40_000_000
     monkeypatch.setattr(streams, "MAX_PIXELS", 4000)
     with pytest.raises(Unreadable, match="huge video") as caught:
         read_frames(path, 2)
