@@ -25,7 +25,7 @@ IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does
                                 "tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
     "losses/base.py": ["tests/losses/test_losses_distributed.py", "tests/paper/vast/test_vast_distributed.py"],
     # these run when they are imported, which belongs to no test
-    "_support/arguments.py": ["tests/_support/test_signatures.py"],
+    "_support/arguments.py": ["tests/_support/test_registry.py"],
     "server/limits.py": ["tests/server/test_guard.py"],
     **{
         f"paper/collections/{name}.py": ["tests/paper/collections/test_publishers.py"] for name in ("audio", "video")

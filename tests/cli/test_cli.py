@@ -1,4 +1,4 @@
-"""The command line: what it prints where, exit codes, no traceback for a user's mistake, nothing overwritten."""
+"""The command line: what it prints where, exit codes, no traceback for a user's mistake, nothing overwritten, completion."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import os
 import re
 import subprocess
 import sys
-from importlib import metadata
+import warnings
 
 import pytest
 import yaml
 
 from calmrl import __version__
-from calmrl.cli import COMMANDS, doctor
-from calmrl.cli.ls import REGISTRIES, SHELVES, entries
+from calmrl.cli import COMMANDS, doctor, ls
+from calmrl.cli import shared_options as completion
+from calmrl.cli.ls import SHELVES, entries
+from calmrl.data.media.public_collections import COLLECTIONS
 from calmrl.encoders import ENCODERS
+from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 BAD = "kind: impute\nimputer:\n  method: gaussian\n  latent_dims: 3\n  noise: isotopic\nsed: 3\n"
+NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 
 
-def _names():
-    return [command.__name__.rpartition(".")[2] for command in COMMANDS]
-
-
-@pytest.mark.parametrize("name", _names())
+@pytest.mark.parametrize("name", NAMES)
 def test_help_has_an_example_and_fits_80_columns(calmrl, name):
     code, out, err = calmrl(name, "--help")
     assert (code, err) == (0, "")
@@ -32,14 +32,16 @@ def test_help_has_an_example_and_fits_80_columns(calmrl, name):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_help_of_the_whole(calmrl):
+def test_help_of_the_whole_and_version(calmrl):
     code, out, _ = calmrl("--help")
     assert code == 0
-    assert all(f"\n  {name} " in out for name in _names())
+    assert all(f"\n  {name} " in out for name in NAMES)
     assert "Example:" in out
-
-
-def test_version(calmrl):
+    assert "--install-completion" in out
+    assert calmrl("-h")[1] == out
+    code, out, err = calmrl()
+    assert code == 2
+    assert "Usage: calmrl" in out + err
     assert calmrl("--version") == (0, f"calmrl {__version__}\n", "")
 
 
@@ -62,18 +64,7 @@ def test_wrong_usage_is_code_2_on_stderr_without_traceback(calmrl, arguments, sa
     assert "Traceback" not in err
 
 
-def test_check_names_three_mistakes(calmrl, tmp_path):
-    (tmp_path / "bad.yaml").write_text(BAD)
-    code, out, err = calmrl("check", tmp_path / "bad.yaml")
-    assert (code, out) == (2, "")
-    assert "3 mistakes" in err
-    assert 'line 4, imputer.latent_dims: unknown key for method gaussian; did you mean "imputer.latent_dim"?' in err
-    assert "line 5, imputer.noise: should be" in err
-    assert 'did you mean "isotropic"?' in err
-    assert 'line 6, sed: unknown key; did you mean "seed"?' in err
-
-
-def test_check_as_json(calmrl, tmp_path):
+def test_check_of_a_config(calmrl, tmp_path):
     (tmp_path / "bad.yaml").write_text(BAD)
     code, out, _ = calmrl("check", tmp_path / "bad.yaml", "--json")
     told = json.loads(out)
@@ -83,14 +74,11 @@ def test_check_as_json(calmrl, tmp_path):
         ("imputer.noise", "line 5", "isotropic"),
         ("sed", "line 6", "seed"),
     ]
-    code, out, _ = calmrl("check", "impute", "imputer.method=gaussian", "imputer.latent_dim=3", "--json")
+    words = ("check", "impute", "imputer.method=gaussian", "imputer.latent_dim=3")
+    code, out, _ = calmrl(*words, "--json")
     assert (code, json.loads(out)["config"]["imputer"]["latent_dim"]) == (0, 3)
-
-
-def test_check_prints_the_resolved_config(calmrl):
-    code, out, err = calmrl("check", "impute", "imputer.method=gaussian", "imputer.latent_dim=3")
-    assert code == 0
-    assert yaml.safe_load(out)["imputer"]["latent_dim"] == 3
+    code, out, err = calmrl(*words)
+    assert (code, yaml.safe_load(out)["imputer"]["latent_dim"]) == (0, 3)
     assert "impute is a valid impute config" in err
 
 
@@ -106,14 +94,15 @@ def test_cp_refuses_to_overwrite(calmrl, tmp_path):
     assert calmrl("check", file)[0] == 0
 
 
+# ---- lists
+
+
 def test_ls(calmrl):
     code, out, err = calmrl("ls")
     assert (code, err) == (0, "")
     assert [line for line in out.splitlines() if line and not line.startswith(" ")] == list(SHELVES)
-    code, out, _ = calmrl("ls", "configs", "--json")
-    assert set(json.loads(out)["configs"]) >= {"impute", "demo"}
-    code, out, _ = calmrl("ls", "configs")
-    assert out.splitlines()[0].split()[0] == "ablation"
+    assert set(json.loads(calmrl("ls", "configs", "--json")[1])["configs"]) >= {"impute", "demo"}
+    assert calmrl("ls", "configs")[1].splitlines()[0].split()[0] == "ablation"  # one list alone has no heading
 
 
 @pytest.mark.parametrize("shelf", SHELVES)
@@ -122,65 +111,104 @@ def test_everything_listed_is_described(shelf):
     assert all(about and not about.endswith("...") for about in entries(shelf).values())
 
 
-def test_ls_lists_registries_that_exist():
-    assert set(REGISTRIES) < set(SHELVES)
+def test_encoders_are_listed_with_all_that_one_needs_to_know():
+    assert set(entries("encoders")) == set(ENCODERS)  # what extract and index take
+    assert set(entries("towers")) == {"eva01-g14", "beats-iter3plus", "bert-base-uncased", "vast"}  # what train takes
+    for line in entries("encoders").values():
+        assert re.search(r", width \d+: .*; weights: .*\(.*\).*; needs (pip install|nothing|the package)", line), line
 
 
-def test_doctor(calmrl):
-    code, out, _ = calmrl("doctor", "--json")
-    told = json.loads(out)
-    assert code == 0
-    assert told["system"]["calmrl"] == __version__
-    assert told["packages"]["torch"]
-    assert set(told["extras"]) == set(metadata.metadata("calmrl").get_all("Provides-Extra") or [])
-    assert {"media", "ray", "dev"} <= set(told["extras"])
-    code, out, _ = calmrl("doctor")
-    assert code == 0
-    extras = out.partition("\nextras\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in extras if not line.startswith("   ")] == list(told["extras"])
-    assert max(map(len, extras)) <= 80
+def test_long_lines_are_folded_on_a_terminal_only(calmrl, monkeypatch):
+    monkeypatch.setattr(ls, "entries", lambda shelf: {"a": "words " * 20, "long": "short"})
+    assert calmrl("ls", "losses")[1].splitlines() == [f"a     {'words ' * 20}", "long  short"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for width, longest in ((40, 35), (10, 23)):  # never narrower than twenty beside the name
+        monkeypatch.setattr("shutil.get_terminal_size", lambda *a, width=width, **b: os.terminal_size((width, 20)))
+        lines = calmrl("ls", "losses")[1].splitlines()
+        assert max(map(len, lines)) == longest
+        assert lines[1].startswith("      words")
+        assert lines[-1] == "long  short"
 
 
-def test_doctor_names_what_an_extra_lacks(calmrl, monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "lancedb" else "1.0")
-    _, out, _ = calmrl("doctor")
-    assert re.search(r'search +absent: pip install "calmrl\[search\]"\n +lacks lancedb\n', out)
-    assert re.search(r"media +installed", out)
+@pytest.mark.parametrize(
+    ("function", "typed", "found"),
+    [
+        (completion.config_names, "stam", ["stamps"]),
+        (completion.shelf_names, "enc", ["encoders"]),
+        (completion.base_names, "named", ["named-things"]),
+        (completion.table_names, "table1", ["table1"]),
+        (completion.encoder_pairs, "image", []),
+        (completion.encoder_pairs, "image=eff", ["image=efficientnet_lite0"]),
+        (completion.collection_names, "msrv", ["msrvtt"]),
+        (completion.collection_names, "msrvtt:", [f"msrvtt:{split}" for split in COLLECTIONS["msrvtt"].splits]),
+        (completion.collection_names, "msrvtt:7", ["msrvtt:7k"]),
+        (completion.collection_names, "nothing:", []),
+        (completion.method_list, "pmrl,gram", ["pmrl,gram"]),
+        (completion.method_list, "gra", ["gram"]),
+    ],
+)
+def test_completion(function, typed, found):
+    assert function(typed) == found
 
 
-def _break(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("calmrl chec", {"check"}),
+        ("calmrl train stam", {"stamps"}),
+        ("calmrl extract c --encoder image=eff", {"image=efficientnet_lite0"}),
+    ],
+)
+def test_the_shell_completes(words, expected):
+    asked = {"_CALMRL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    assert set(_process(**asked).stdout.split()) == expected
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (InputError("no such thing"), 2, "calmrl: no such thing\n"),
+        (MissingExtraError("pip install it"), 2, "calmrl: pip install it\n"),
+        (JobError("a job failed"), 1, "calmrl: a job failed\n"),
+        (ProcessLost("another process"), 1, "calmrl: another process\n"),
+        (PermissionError(13, "Permission denied", "x"), 2,
+         "calmrl: x cannot be written or read: permission denied; choose another place\n"),
+        (OSError("odd"), 1, "calmrl: OSError: odd\nadd --debug to see where\n"),
+        (RuntimeError("the disk\nis full"), 1, "calmrl: RuntimeError: the disk is full\nadd --debug to see where\n"),
+        (KeyboardInterrupt(), 1, "calmrl: stopped\n"),
+        (SystemExit(0), 0, ""),
+        (SystemExit(1), 1, ""),
+        (SystemExit(3), 1, "calmrl: stopped\n"),
+    ],
+)  # fmt: skip
+def test_exit_codes(error, code, said, calmrl, monkeypatch):
     def broken():
         raise error
 
     monkeypatch.setattr(doctor, "examine", broken)
+    assert calmrl("doctor") == (code, "", said)
+    if isinstance(error, (RuntimeError, InputError)):
+        for arguments in (["doctor", "--debug"], ["--debug", "doctor"]):
+            again, _, err = calmrl(*arguments)
+            assert again == code
+            assert "Traceback" in err
+            assert "in broken" in err
 
 
-def test_an_unexpected_error_is_one_line_and_code_1(calmrl, monkeypatch):
-    _break(monkeypatch, RuntimeError("the disk\nis full"))
-    code, out, err = calmrl("doctor")
-    assert (code, out) == (1, "")
-    assert err == "calmrl: RuntimeError: the disk is full\nadd --debug to see where\n"
+def test_warnings_are_lines_for_people(calmrl, monkeypatch):
+    def warning():
+        warnings.warn("take care", stacklevel=1)
+        raise InputError("stop")
 
-
-@pytest.mark.parametrize("arguments", [["doctor", "--debug"], ["--debug", "doctor"]])
-def test_debug_shows_the_traceback(calmrl, monkeypatch, arguments):
-    _break(monkeypatch, RuntimeError("the disk is full"))
-    code, _, err = calmrl(*arguments)
-    assert code == 1
-    assert "Traceback" in err
-    assert "in broken" in err
-
-
-def test_debug_keeps_code_2_for_bad_input(calmrl):
-    code, _, err = calmrl("check", "nowhere.yaml", "--debug")
-    assert code == 2
-    assert "Traceback" in err
-
-
-def test_ctrl_c_is_code_1_without_traceback(calmrl, monkeypatch):
-    _break(monkeypatch, KeyboardInterrupt())
-    code, _, err = calmrl("doctor")
-    assert (code, err) == (1, "calmrl: stopped\n")
+    monkeypatch.setattr(doctor, "examine", warning)
+    shown = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert calmrl("doctor")[2] == "calmrl: warning: take care\ncalmrl: stop\n"
+    assert warnings.showwarning is shown
 
 
 def _process(*arguments, **environment):
@@ -204,22 +232,7 @@ def test_as_a_process_without_a_terminal(tmp_path):
     assert "\x1b" not in done.stderr
 
 
-def test_help_does_not_load_torch():
-    code = "import sys; from calmrl.cli import main\ntry: main(['--help'])\nfinally: print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.endswith("False\n")
-
-
 def test_a_closed_pipe_is_quiet():
     line = f'"{sys.executable}" -m calmrl check impute | head -c 1; echo; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
-
-
-def test_encoders_are_listed_with_all_that_one_needs_to_know(calmrl):
-    listed = json.loads(calmrl("ls", "encoders", "--json")[1])["encoders"]
-    assert set(listed) == set(ENCODERS)  # what extract and index take
-    towers = json.loads(calmrl("ls", "towers", "--json")[1])["towers"]
-    assert set(towers) == {"eva01-g14", "beats-iter3plus", "bert-base-uncased", "vast"}  # what train starts from
-    for line in listed.values():
-        assert re.search(r", width \d+: .*; weights: .*\(.*\).*; needs (pip install|nothing|the package)", line), line

@@ -1,7 +1,10 @@
-"""Names come from data: none of them acts on a terminal."""
+"""What is printed: names from data do not act on a terminal, estimates settle at once, a log gets a line per minute."""
+
+from __future__ import annotations
 
 import io
 import sys
+import time
 
 import pytest
 from rich.console import Console
@@ -9,7 +12,7 @@ from rich.text import Text
 
 from calmrl._support.text import to_terminal
 from calmrl.cli.evaluate import tables
-from calmrl.cli.printing import Progress, data, error, note, stderr_console, visible
+from calmrl.cli.printing import SURE, WINDOW, Pace, Progress, data, error, note, stderr_console, visible
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2J\u202egnp.exe\x9b31m\rover\x00"
 
@@ -20,40 +23,27 @@ def acts(text):
     ]
 
 
-def test_the_name_would_act():
-    assert len(acts(HOSTILE)) == 7
-
-
 def test_what_acts_is_shown_as_an_escape_and_the_rest_stays():
+    assert len(acts(HOSTILE)) == 7  # the premise
     assert visible("dog\t\u00e9\n\u72ac \U0001f415") == "dog\t\u00e9\n\u72ac \U0001f415"
     assert visible("a\x1b[2Jb\u202e") == "a\\x1b[2Jb\\u202e"
     assert not acts(visible(HOSTILE))
 
 
-@pytest.mark.parametrize("show", [note, error])
-def test_lines_for_people(show, capsys):
-    show(HOSTILE)
-    assert not acts(capsys.readouterr().err)
-
-
-def test_programs_get_text_as_it_is_and_terminals_do_not(capsys, monkeypatch):
+def test_people_see_escapes_and_programs_text_as_it_is(capsys, monkeypatch):
+    for show in (note, error):
+        show(HOSTILE)
+        assert not acts(capsys.readouterr().err)
     data(HOSTILE)
     assert capsys.readouterr().out == HOSTILE + "\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     data(HOSTILE)
     assert not acts(capsys.readouterr().out)
-
-
-def test_tables_and_markup(capsys):
-    row = {"task": f"[red]{HOSTILE}", "metric": "R@1", "value": 1.0, "n": 5}
-    for _, table in tables([row]):
+    for _, table in tables([{"task": f"[red]{HOSTILE}", "metric": "R@1", "value": 1.0, "n": 5}]):
         stderr_console().print(to_terminal(table))
     shown = capsys.readouterr().err
     assert "[red]" in shown  # not taken as markup
     assert not acts(shown)
-
-
-def test_progress():
     progress = Progress(shown=False)
     progress.what = f"[red]{HOSTILE}"
     assert not acts(progress.line())
@@ -79,3 +69,130 @@ def test_arguments_of_the_library_are_options_of_the_command_line(library, comma
     note(library)
     error(library)
     assert capsys.readouterr().err == f"{command}\ncalmrl: {command}\n"
+
+
+# ---- progress
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pace(clock):
+    """A pace, and a function that does some more pieces, each in so many seconds."""
+    made = Pace(clock)
+
+    def work(seconds: float, pieces: int, total: int) -> None:
+        for _ in range(pieces):
+            clock.now += seconds
+            made.update(made.done + 1, total)
+
+    return made, work
+
+
+def test_a_slow_start_does_not_count(pace) -> None:
+    pace, work = pace
+    pace.update(0, 600)
+    work(12.0, 1, 600)  # the encoder is loaded
+    assert pace.speed() is None
+    assert pace.text() == "1 of 600"
+    work(0.025, int(SURE / 0.025), 600)
+    assert abs(pace.speed() - 40) < 1e-6
+    assert pace.text().endswith("40.0 / s, 0:00:13 left")
+
+
+def test_a_pace_is_that_of_the_last_seconds(pace) -> None:
+    pace, work = pace
+    pace.update(0, 1000)
+    work(4.0, 2, 1000)
+    work(1.0, 4, 1000)
+    assert abs(pace.speed() - 5 / 8) < 1e-6  # from the first piece on, not from the second
+    work(1.0, 44, 1000)
+    work(0.1, int(WINDOW / 0.1) + 20, 1000)
+    assert abs(pace.speed() - 10) < 0.6
+
+
+def test_a_run_that_goes_on_and_one_that_begins_anew(pace) -> None:
+    pace, work = pace
+    assert pace.text() == ""
+    pace.update(500, 600)
+    work(1.0, 5, 600)
+    assert abs(pace.speed() - 1) < 1e-6
+    pace.update(0, 600)
+    assert pace.speed() is None
+    work(4.0, 3, 600)
+    assert pace.text() == "3 of 600, 0.2 / s, 0:39:48 left"
+    pace.update(0, 0)
+    assert pace.text() == ""
+    work(10.0, 3, 3)
+    assert pace.text() == "3 of 3, 0.1 / s"  # nothing is left
+    pace.update(2, 3)  # less than before begins anew
+    assert pace.text() == "2 of 3"
+    pace.update(0, 10)
+    work(20.0, 4, 10)
+    assert pace.text() == "4 of 10, 20 s each, 0:02:00 left"
+
+
+def test_limits_of_the_window_and_of_an_estimate(pace, clock) -> None:
+    pace, _ = pace
+    pace.update(0, 100)
+    for moment, done, speed in (
+        (10.0, 1, None),
+        (11.9, 2, None),
+        (12.0, 3, 1.0),  # two seconds are enough
+        (29.5, 5, 4 / 19.5),  # from the first piece on
+        (32.0, 6, 3 / 20),  # what is within twenty seconds of the second is enough without the first
+        (37.0, 6, 3 / 25),  # nothing was done since
+    ):
+        clock.now = moment
+        pace.update(done, 100)
+        assert pace.speed() == speed, moment
+
+
+def test_a_line_per_minute_without_a_terminal(capsys) -> None:
+    with Progress(every=0.02) as progress:
+        progress(3, 9, "encode text")
+        told = ""
+        while told.count("\n") < 3:
+            time.sleep(0.01)
+            told += capsys.readouterr().err
+    lines = told[: told.rindex("\n")].splitlines()  # the next one may have been read in the middle
+    assert len(lines) >= 3
+    assert all(line.endswith(" encode text: 3 of 9") for line in lines[1:])
+    with Progress() as progress:
+        progress(1, 1, "quick")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_shows_a_line_that_is_redrawn(monkeypatch, clock) -> None:
+    """Without a total, with the time since this was begun."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr("calmrl.cli.printing.stderr_console", lambda: console)
+    monkeypatch.setattr("calmrl.cli.printing.time.monotonic", clock)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress() as progress:
+        for step, line in (((0, 0, "align"), "align: 0:00:00"), ((1, 5, "encode"), "encode: 1 of 5")):
+            progress(*step)
+            while line not in screen.getvalue():
+                pass
+        clock.now = 3.0
+        progress(0, 0, "write items")
+        clock.now = 10.0
+        while "write items: 0:00:07" not in screen.getvalue():  # although nothing was reported
+            pass
+        progress(0, 0, "write items")  # still the same
+        assert progress.line() == "write items: 0:00:07"
+    drawn = len(screen.getvalue())
+    with Progress(shown=False) as silent:
+        silent(1, 2, "x")
+    assert len(screen.getvalue()) == drawn

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import tempfile
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -59,6 +60,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
 def no_work(monkeypatch) -> None:
     """Anything that computes or reads much is an error."""
 
@@ -66,29 +68,16 @@ def no_work(monkeypatch) -> None:
         raise AssertionError("work was begun")
 
     for name in (
-        "calmrl.workflows.impute.make_imputer",
-        "calmrl.workflows.diagnose.run.examine",
-        "calmrl.workflows.compare.run.plan",
-        "calmrl.workflows.evaluate._evaluate",
-        "calmrl.workflows.extract.EncoderSet",
-        "calmrl.workflows.init.survey",
-        "calmrl.workflows.report.read_results",
-        "calmrl.search.build.open_source",
-    ):
-        module, _, function = name.rpartition(".")
-        monkeypatch.setattr(_module(module), function, work)
-    monkeypatch.setattr(_module("calmrl.workflows.train"), "open_data", work)
-
-
-def _module(name: str):
-    import importlib
-
-    return importlib.import_module(name)
+        "impute.make_imputer", "diagnose.run.examine", "compare.run.plan", "evaluate._evaluate", "extract.EncoderSet",
+        "init.survey", "report.read_results", "train.open_data",
+    ):  # fmt: skip
+        module, _, function = f"calmrl.workflows.{name}".rpartition(".")
+        monkeypatch.setattr(import_module(module), function, work)  # a package may hold a function of a module's name
+    monkeypatch.setattr("calmrl.search.build.open_source", work)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_places_that_cannot_be_written_to(verb, place, calmrl, monkeypatch):
-    no_work(monkeypatch)
+def test_places_that_cannot_be_written_to(verb, place, calmrl, no_work):
     before = sorted(entry.name for entry in place.iterdir())
     for what, (target, sentence) in PLACES.items():
         code, out, err = calmrl(*VERBS[verb][0], target)
@@ -100,9 +89,7 @@ def test_places_that_cannot_be_written_to(verb, place, calmrl, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("verb", VERBS)
-def test_disks_that_cannot_be_written_to(verb, number, place, calmrl, monkeypatch):
-    no_work(monkeypatch)
-
+def test_disks_that_cannot_be_written_to(verb, number, place, calmrl, no_work, monkeypatch):
     def refuses(*arguments, **options):
         raise OSError(number, os.strerror(number), options.get("dir"))
 
@@ -114,8 +101,7 @@ def test_disks_that_cannot_be_written_to(verb, number, place, calmrl, monkeypatc
 
 
 @pytest.mark.parametrize("verb", [name for name, (_, kind) in VERBS.items() if kind == "directory" and name != "init"])
-def test_a_directory_is_not_named_like_a_file(verb, place, calmrl, monkeypatch):
-    no_work(monkeypatch)
+def test_a_directory_is_not_named_like_a_file(verb, place, calmrl, no_work):
     code, _, err = calmrl(*VERBS[verb][0], "done.parquet")
     assert code == 2
     assert "done.parquet ends in .parquet, as a file does, but a directory is written" in err

@@ -23,8 +23,11 @@ from calmrl.config.schema.train import (
     fill_in,
 )
 
-DIGITS = {"dataset": "digits"}
-FILES = {"manifest": "m.csv"}
+DIGITS, FILES, CLOTHO = {"dataset": "digits"}, {"manifest": "m.csv"}, {"name": "clotho", "root": "r"}
+HIDING = {**DIGITS, "hide": {"rate": 0.5}}
+COMPARE, EXTRACT = {"kind": "compare"}, {"kind": "extract"}
+OF_DIGITS = {**COMPARE, "source": DIGITS}
+VAST = {"kind": "vast", "tokenizer": "t"}
 
 
 def train(**values) -> TrainConfig:
@@ -32,7 +35,7 @@ def train(**values) -> TrainConfig:
 
 
 def compare(**values) -> CompareConfig:
-    return CompareConfig.model_validate({"kind": "compare", **values})
+    return CompareConfig.model_validate({**COMPARE, **values})
 
 
 @pytest.mark.parametrize(
@@ -47,19 +50,19 @@ def compare(**values) -> CompareConfig:
         (ValidationSection, {}, "every", [0], [-1]),
         (ValidationSection, {}, "fraction", [0.01, 0.49], [0, 0.5]),
         (CheckpointSection, {}, "every", [0], [-1]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "batch_size", [2], [1]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "trials", [1, 16], [0, 17]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "workers", [0], [-1]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "seeds", [[0], [5]], [[], [-1]]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "methods", [["gram"]], [[], ["grim"]]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "measures", [[], ["shift"]], [["shaft"]]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "table", [["R@5"]], [[]]),
-        (CompareConfig, {"kind": "compare", "source": DIGITS}, "settings", ["as-is", {"a": "as-is"}], [{}, "mcar", 3]),
+        (CompareConfig, OF_DIGITS, "batch_size", [2], [1]),
+        (CompareConfig, OF_DIGITS, "trials", [1, 16], [0, 17]),
+        (CompareConfig, OF_DIGITS, "workers", [0], [-1]),
+        (CompareConfig, OF_DIGITS, "seeds", [[0], [5]], [[], [-1]]),
+        (CompareConfig, OF_DIGITS, "methods", [["gram"]], [[], ["grim"]]),
+        (CompareConfig, OF_DIGITS, "measures", [[], ["shift"]], [["shaft"]]),
+        (CompareConfig, OF_DIGITS, "table", [["R@5"]], [[]]),
+        (CompareConfig, OF_DIGITS, "settings", ["as-is", {"a": "as-is"}], [{}, "mcar", 3]),
         (DatasetSection, {"source": DIGITS}, "settings", ["as-is", {"a": {"rate": 0.5}}, None], [{}, "mcar"]),
         (TrainConfig, {"kind": "train", "sources": {"a": DIGITS}}, "batch_size", [2], [1]),
         (TrainConfig, {"kind": "train"}, "sources", [{"a": DIGITS}], [{}]),
-        (ExtractConfig, {"kind": "extract", "manifest": "m"}, "workers", [0], [-1]),
-        (ExtractConfig, {"kind": "extract", "manifest": "m"}, "encoders", [{"image": "x"}, None], [{}]),
+        (ExtractConfig, {**EXTRACT, **FILES}, "workers", [0], [-1]),
+        (ExtractConfig, {**EXTRACT, **FILES}, "encoders", [{"image": "x"}, None], [{}]),
     ],
 )
 def test_limits(section, values, key, taken, refused):
@@ -83,104 +86,56 @@ def test_limits(section, values, key, taken, refused):
         (SourceSection, {}, "give one of dataset (a name), features (a path)"),
         (SourceSection, {**DIGITS, "features": "f"}, "give one of dataset (a name), features (a path)"),
         (SourceSection, {**DIGITS, "allow_missing": True}, "allow_missing belongs to a manifest or a collection"),
-        (SourceSection, {**DIGITS, "layout": "x"}, "layout, media and part belong to a manifest"),
-        (SourceSection, {**DIGITS, "media": {"a": "b"}}, "layout, media and part belong to a manifest"),
-        (SourceSection, {**DIGITS, "part": "val"}, "layout, media and part belong to a manifest"),
+        *((SourceSection, {**DIGITS, **one}, "layout, media and part belong to a manifest")
+          for one in ({"layout": "x"}, {"media": {"a": "b"}}, {"part": "val"})),
         (SourceSection, {**DIGITS, "frames": 3}, "frames, test_frames, slices, resize and text_tokens belong to"),
-        (
-            DatasetSection,
-            {"source": {**DIGITS, "hide": {"rate": 0.5}}},
-            "settings say what is hidden; leave out source.hide",
-        ),
-        (CompareConfig, {"kind": "compare"}, "give either source (one collection) or datasets"),
-        (
-            CompareConfig,
-            {"kind": "compare", "source": DIGITS, "datasets": {"a": {"source": DIGITS}}},
-            "give either source",
-        ),
-        (CompareConfig, {"kind": "compare", "source": {**DIGITS, "hide": {"rate": 0.5}}}, "leave out source.hide"),
-        (
-            CompareConfig,
-            {"kind": "compare", "datasets": {"a": {"source": DIGITS}}, "modalities": ["x"]},
-            "datasets.NAME.modalities",
-        ),
-        (ExtractConfig, {"kind": "extract"}, "manifest or collection is missing"),
-        (
-            ExtractConfig,
-            {"kind": "extract", "manifest": "m", "collection": {"name": "clotho", "root": "r"}},
-            "give one of manifest",
-        ),
-        (
-            ExtractConfig,
-            {"kind": "extract", "collection": {"name": "clotho", "root": "r"}, "root": "r"},
-            "a collection has keys of its",
-        ),
-        (
-            ExtractConfig,
-            {"kind": "extract", "collection": {"name": "clotho", "root": "r"}, "media": {"a": "b"}},
-            "belong to a manifest",
-        ),
+        (DatasetSection, {"source": HIDING}, "settings say what is hidden; leave out source.hide"),
+        (CompareConfig, COMPARE, "give either source (one collection) or datasets"),
+        (CompareConfig, {**OF_DIGITS, "datasets": {"a": {"source": DIGITS}}}, "give either source"),
+        (CompareConfig, {**COMPARE, "source": HIDING}, "leave out source.hide"),
+        (CompareConfig, {**COMPARE, "datasets": {"a": {"source": DIGITS}}, "modalities": ["x"]}, "datasets.NAME.modalities"),
+        (ExtractConfig, EXTRACT, "manifest or collection is missing"),
+        (ExtractConfig, {**EXTRACT, **FILES, "collection": CLOTHO}, "give one of manifest"),
+        (ExtractConfig, {**EXTRACT, "collection": CLOTHO, "root": "r"}, "a collection has keys of its"),
+        (ExtractConfig, {**EXTRACT, "collection": CLOTHO, "media": {"a": "b"}}, "belong to a manifest"),
         (CollectionSection, {"name": "cloto", "root": "r"}, 'did you mean "clotho"'),
-        (CollectionSection, {"name": "clotho", "root": "r", "split": "none"}, "none"),
+        (CollectionSection, {**CLOTHO, "split": "v3"}, 'unknown split of clotho "v3"'),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_go_together(section, values, said):
     with pytest.raises(ValidationError, match=re.escape(said)):
         section.model_validate(values)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("method", "values", "said"),
     [
-        (
-            {"method": "gram", "objective": {"name": "pmrl"}},
-            "method gram is the objective gram, but objective.name is pmrl",
-        ),
-        ({"method": "gram", "calibration": {}}, "method gram does not calibrate; remove calibration"),
-        (
-            {"method": "gram", "model": {"kind": "aligner"}},
-            "method gram does not go with model.kind aligner; set method=aligner",
-        ),
-        (
-            {"model": {"kind": "heads"}},
-            "method aligner does not go with model.kind heads; set method=calibrated or contrastive",
-        ),
-        ({"stages": [{"epochs": 1}]}, "method aligner is in closed form and makes no step; leave out stages"),
-        (
-            {"method": "gram", "sources": {"a": FILES}},
-            "model.kind heads reads dataset or features, but source a is something else",
-        ),
-        (
-            {"method": "contrastive", "model": {"kind": "vast", "tokenizer": "t"}},
-            "reads a manifest or a collection, but source a is something else",
-        ),
-        ({"method": "gram", "fused_weight": 0.1}, "fused_weight needs a model with fused heads"),
-        (
-            {"method": "gram", "stages": [{"epochs": 1, "sources": ["a", "b"]}]},
-            "stage joint names the source b; there are a",
-        ),
-        (
-            {"method": "calibrated", "objective": {"name": "structure"}},
-            "the objective structure uses what goes into the heads, and imputed vectors have no such features; "
-            "set method=structure",
-        ),
-        (
-            {"method": "fusemix", "model": {"kind": "vast", "tokenizer": "t"}, "sources": {"a": FILES}},
-            "the objective fusemix uses what goes into the heads, but model.kind vast reads raw media; extract features",
-        ),
-        ({"method": "fusemix", "objective": {"name": "fusemix", "alpha": 0.0}}, "greater than 0"),
-        ({"method": "structure", "objective": {"name": "structure", "weight": -1.0}}, "greater than or equal to 0"),
-        ({"method": "structure", "objective": {"name": "structure", "warmup": -1}}, "greater than or equal to 0"),
-        ({"method": "confu", "objective": {"name": "confu", "weight": 1.5}}, "less than or equal to 1"),
-        ({"method": "confu", "objective": {"name": "confu", "fusion": "sum"}}, "'mean' or 'learned'"),
-        ({"method": "confu", "objective": {"name": "confu", "width": 4}}, "Extra inputs are not permitted"),
-        ({"method": "symile", "objective": {"name": "symile", "negatives": "none"}}, "'mixed' or 'rows'"),
-        ({"method": "ideal"}, "ideal is a row of comparisons only; to train on complete rows, hide nothing"),
+        ("gram", {"objective": {"name": "pmrl"}}, "method gram is the objective gram, but objective.name is pmrl"),
+        ("gram", {"calibration": {}}, "method gram does not calibrate; remove calibration"),
+        ("gram", {"model": {"kind": "aligner"}}, "does not go with model.kind aligner; set method=aligner"),
+        ("aligner", {"model": {"kind": "heads"}}, "not go with model.kind heads; set method=calibrated or contrastive"),
+        ("aligner", {"stages": [{"epochs": 1}]}, "aligner is in closed form and makes no step; leave out stages"),
+        ("gram", {"sources": {"a": FILES}}, "model.kind heads reads dataset or features, but source a is something else"),
+        ("contrastive", {"model": VAST}, "reads a manifest or a collection, but source a is something else"),
+        ("gram", {"fused_weight": 0.1}, "fused_weight needs a model with fused heads"),
+        ("gram", {"stages": [{"epochs": 1, "sources": ["a", "b"]}]}, "stage joint names the source b; there are a"),
+        ("calibrated", {"objective": {"name": "structure"}}, "the objective structure uses what goes into the heads, and "
+         "imputed vectors have no such features; set method=structure"),
+        ("fusemix", {"model": VAST, "sources": {"a": FILES}}, "the objective fusemix uses what goes into the heads, but "
+         "model.kind vast reads raw media; extract features"),
+        ("fusemix", {"objective": {"name": "fusemix", "alpha": 0.0}}, "greater than 0"),
+        ("structure", {"objective": {"name": "structure", "weight": -1.0}}, "greater than or equal to 0"),
+        ("structure", {"objective": {"name": "structure", "warmup": -1}}, "greater than or equal to 0"),
+        ("confu", {"objective": {"name": "confu", "weight": 1.5}}, "less than or equal to 1"),
+        ("confu", {"objective": {"name": "confu", "fusion": "sum"}}, "'mean' or 'learned'"),
+        ("confu", {"objective": {"name": "confu", "width": 4}}, "Extra inputs are not permitted"),
+        ("symile", {"objective": {"name": "symile", "negatives": "none"}}, "'mixed' or 'rows'"),
+        ("ideal", {}, "ideal is a row of comparisons only; to train on complete rows, hide nothing"),
     ],
-)
-def test_trainings_that_do_not_fit(values, said):
+)  # fmt: skip
+def test_trainings_that_do_not_fit(method, values, said):
     with pytest.raises(ValidationError, match=re.escape(said)):
-        train(**values)
+        train(method=method, **values)
 
 
 def test_trainings_that_fit():
@@ -213,19 +168,8 @@ def test_a_recipe_lies_beneath_what_is_given():
 
 
 def test_a_comparison_on_one_of_several():
-    config = compare(
-        datasets={
-            "a": {
-                "source": DIGITS,
-                "steps": 5,
-                "relevant_by": "labels",
-                "settings": {"half": {"rate": 0.5}},
-                "modalities": ["x"],
-            },
-            "b": {"source": {"features": "f"}},
-        },
-        steps=9,
-    )
+    own = {"steps": 5, "relevant_by": "labels", "settings": {"half": {"rate": 0.5}}, "modalities": ["x"]}
+    config = compare(datasets={"a": {"source": DIGITS, **own}, "b": {"source": {"features": "f"}}}, steps=9)
     assert config.names == ["a", "b"]
     one, two = config.only("a"), config.only("b")
     assert (one.steps, one.relevant_by, list(one.settings), one.modalities) == (5, "labels", ["half"], ["x"])
@@ -233,12 +177,7 @@ def test_a_comparison_on_one_of_several():
     assert two.source.features == "f"
     assert not two.datasets
     assert two.only("anything") is two
-    for source, name in (
-        (DIGITS, "digits"),
-        ({"features": "x/emoji"}, "emoji"),
-        ({"manifest": "x/m.csv"}, "m.csv"),
-        ({"features": "/"}, "data"),
-    ):
+    for source, name in ((DIGITS, "digits"), ({"features": "x/e"}, "e"), (FILES, "m.csv"), ({"features": "/"}, "data")):
         assert compare(source=source).names == [name]
     assert compare(source=DIGITS, modalities=["x"]).modalities == ["x"]
 
@@ -253,11 +192,11 @@ def test_a_collection_lies_where_the_config_says():
 
 
 def test_an_extraction_may_name_a_collection():
-    config = load_values({"kind": "extract", "collection": {"name": "clotho", "root": "r"}}, name="mine")
+    config = load_values({**EXTRACT, "collection": CLOTHO}, name="mine")
     assert (config.manifest, config.collection.name) == (None, "clotho")
-    assert load_values({"kind": "extract", "manifest": "m", "root": "r"}, name="mine").root == "r"
+    assert load_values({**EXTRACT, **FILES, "root": "r"}, name="mine").root == "r"
     with pytest.raises(ValueError, match=r"(?s)mine: 1 mistake\n.*cloto"):
-        load_values({"kind": "extract", "manifest": "m", "collection": {"name": "cloto", "root": "r"}}, name="mine")
+        load_values({**EXTRACT, **FILES, "collection": {"name": "cloto", "root": "r"}}, name="mine")
 
 
 def test_what_a_setting_hides():

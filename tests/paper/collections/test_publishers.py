@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from calmrl.data import COLLECTIONS, PublicCollection
-from calmrl.data.media.public_collections import read_annotations
 from calmrl.errors import InputError
 from tests.support import publisher_files as made
 from tests.support.publisher_files import write
@@ -119,14 +118,6 @@ def test_a_part_of_vast27m_in_three_forms(tmp_path, name) -> None:
     assert content.kinds == {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}
 
 
-def test_class_names_are_texts_and_labels_stay() -> None:
-    from calmrl.paper.collections.video import class_words
-
-    assert [class_words(word) for word in ("ApplyEyeMakeup", "YoYo", "HandstandPushups", "TaiChi")] == [
-        "apply eye makeup", "yo yo", "handstand pushups", "tai chi",
-    ]  # fmt: skip
-
-
 def test_labels(tmp_path) -> None:
     for name, files, labels in (
         ("ucf101", made.UCF101, ["ApplyEyeMakeup", "YoYo", "HandstandPushups"]),
@@ -160,47 +151,6 @@ def test_msrvtt_in_two_caption_files(tmp_path) -> None:
         (tmp_path / f"{name}_videodatainfo.json").unlink()
     with pytest.raises(InputError, match="lists ids without captions"):
         PublicCollection("msrvtt", tmp_path).read()
-
-
-@pytest.mark.parametrize(
-    ("layout", "name", "content", "said"),
-    [
-        ("ucf101", "classInd.txt", "1 ApplyEyeMakeup\n", r"classInd.txt line 1: expected Class/v_Class.*got 1 ApplyEyeMakeup"),
-        ("audiocaps", "a.csv", "id,caption\n1,x\n", "a.csv line 1: no column audiocap_id, .*; got id, caption"),
-        ("audiocaps", "a.csv", made.AUDIOCAPS_ROWS + "1,x,soon,y\n", "line 5: start_time is a number of seconds; got 'soon'"),
-        ("audiocaps", "a.csv", made.AUDIOCAPS_ROWS + "1,x,2,y,z\n", "line 5: 5 cells for 4 columns"),
-        ("clotho", "a.csv", "file,caption\n", "no column file_name, caption_1"),
-        ("vggsound", "a.csv", "x,30,dog,validate\n", r"line 1: expected YouTube id.*got x,30,dog,validate"),
-        ("esc50", "a.csv", "filename,fold,category\nx.wav,6,dog\n", "line 2: fold is 1, 2, 3, 4 or 5; got '6'"),
-        ("audioset", "a.csv", "x,begin,end,y\n", "line 1: expected YTID, start second"),
-        ("vatex", "a.json", [{"videoID": "x_1_2", "caption": "y"}], "entry 1 .* needs videoID and a list enCap"),
-        ("vatex", "a.json", [{"videoID": "x", "enCap": []}], "videoID is id_start_end"),
-        ("didemo", "a.json", [made.moment("x.mp4", "y", 1), {"video": 3}], "entry 2 .* needs video and description"),
-        ("activitynet", "a.json", {"v_1": {"sentences": "x"}}, "entry 1 .* needs a list of sentences"),
-        ("activitynet", "a.json", '{"v_1": {"sentences": []}, "v_1": {"sentences": []}}', 'the key "v_1" twice'),
-        ("msrvtt", "a.csv", "video_id\nvideo0\n", "ids without captions"),
-        ("msrvtt", "a.json", {"videos": [], "sentences": [{"video_id": "v"}]}, "sentence 1 needs video_id and caption"),
-        ("msrvtt", "a.json", {"videos": [{"video_id": "v", "split": "dev"}], "sentences": []}, "video 1 needs"),
-        ("msrvtt", "a.json", made.msrvtt_data(("v", "test", []), ("v", "test", [])), r"video 2 is v again \(first: video 1\)"),
-        ("vast150k", "a.json", [{"text": "x"}], "entry 1 of .* has no id; .* got text"),
-        ("vast150k", "a.jsonl", '{"clip_id": "x"}\n\n[1]\n', "line 3 is not a JSON object"),
-        ("vast150k", "a.json", "[1", "a.json is not JSON"),
-    ],
-)  # fmt: skip
-def test_bad_files_say_where_and_what(tmp_path, layout, name, content, said) -> None:
-    write(tmp_path, {name: content})
-    with pytest.raises(InputError, match=said):
-        read_annotations(tmp_path / name, layout, {}, ["text"])
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [("msrvtt_train.json", "train"), ("descs_ret_test.json", "test"), ("val.json", "val"), ("all.json", None)],
-)
-def test_vast_style_lists_have_the_split_of_their_names(tmp_path, name, split) -> None:
-    write(tmp_path, {name: [{"video_id": "video0", "desc": "a car is shown", "subtitle": ""}]})
-    [(_, row)] = read_annotations(tmp_path / name, "msrvtt", {}, ["text"])
-    assert row["split"] == split
 
 
 def test_the_evaluation_part_of_clotho_is_not_taken_for_the_validation_part(tmp_path):

@@ -45,17 +45,3 @@ def test_what_features_must_hold(tmp_path):
         check_names(tmp_path / "n")
     with pytest.raises(InputError, match="has no labels; extract it again with --collection"):
         check_names(write(tmp_path / "l", [UP], [UP], None))
-
-
-def test_classes_by_name(tmp_path):
-    """Of several labels any counts; a class needs a row of its own, or the features of the classes."""
-    text = np.eye(3, dtype="f4")
-    audio = np.array([[1, 0.1, 0], [0, 1, 0.2], [0.1, 0, 1], [1, 0, 0.3]], dtype="f4")
-    labels = [["a"], ["b"], ["a", "c"], ["b"]]
-    of_items = np.stack([text[0], text[1], text[0] + text[2], text[1]])
-    write_features(tmp_path / "set", {"audio": audio, "text": of_items}, labels=labels, split=["test"] * 4)
-    with pytest.raises(InputError, match=r"'c'.*set-classes"):
-        by_name_rows(tmp_path / "set")
-    write_features(tmp_path / "set-classes", {"text": text}, labels=["a", "b", "c"])
-    (measured,) = by_name_rows(tmp_path / "set")
-    assert measured == {"task": "audio->class", "metric": "accuracy", "value": 75.0, "n": 4}  # the last one is "a"

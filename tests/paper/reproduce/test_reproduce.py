@@ -195,7 +195,7 @@ def test_features_of_others_are_used_where_they_are(out):
     assert any(note.startswith("internvideo, languagebind: features needed") for note in made.notes)
 
 
-def test_finished_runs_are_kept_and_stopped_ones_go_on(out):
+def test_finished_runs_are_kept_stopped_ones_go_on_and_other_settings_are_refused(out):
     reproduce("figure7", out=out, smoke=True)
     kept, stopped = out / "runs/vast-both/model/model.json", out / "runs/pmrl-both/model"
     before = kept.stat().st_mtime_ns
@@ -205,10 +205,6 @@ def test_finished_runs_are_kept_and_stopped_ones_go_on(out):
     reproduce("figure7", out=out, smoke=True)
     assert kept.stat().st_mtime_ns == before
     assert (stopped / "model.json").is_file()
-
-
-def test_a_run_with_other_settings_is_not_taken_for_this_one(out):
-    reproduce("figure7", out=out, smoke=True)
     path = out / "runs/vast-both/config.yaml"
     text = path.read_text()
     path.write_text(text.replace("batch_size: 4", "batch_size: 5"))
@@ -219,7 +215,7 @@ def test_a_run_with_other_settings_is_not_taken_for_this_one(out):
         path.write_text(text)
 
 
-def test_the_tiny_checkpoint_has_the_names_of_the_published_one(out):
+def test_what_the_smoke_test_makes(out):
     from calmrl.paper.reproduce.smoke import FRAMES, IMAGE, SIZES, WIDTH
 
     reproduce("table4", out=out, smoke=True)
@@ -227,10 +223,6 @@ def test_the_tiny_checkpoint_has_the_names_of_the_published_one(out):
     report = load_vast(model, out / "data" / CHECKPOINT)  # strict: nothing is missing or unknown
     assert report.unfilled == []
     assert report.unused == []
-
-
-def test_what_is_there_is_counted(out):
-    reproduce("table4", out=out, smoke=True)
     needs = {need.where: need for need in needs_of(PAPER_TABLES["table1"](), out / "data")}
     assert all(need.there for need in needs.values())
     assert "train 6 of 6 items with media, test 4 of 4 items with media" in str(needs["msrvtt"])

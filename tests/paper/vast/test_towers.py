@@ -225,13 +225,9 @@ def test_starting_weights_of_the_audio_tower() -> None:
         assert attention.grep_linear.out_features == 8
     holders = [hasattr(layer.self_attn, "relative_attention_bias") for layer in model.encoder.layers]
     assert holders == [True, False, False, False]
-    assert Beats(embed_width=64, width=64, layers=1, heads=4, kernel=8, groups=4, mlp_width=8).post_extract_proj is None
-    assert (
-        Beats(embed_width=8, width=64, layers=1, heads=4, groups=4, kernel=8, mlp_width=8, deep_norm=False)
-        .encoder.layers[0]
-        .alpha
-        == 1.0
-    )
+    small = {"width": 64, "layers": 1, "heads": 4, "groups": 4, "kernel": 8, "mlp_width": 8}
+    assert Beats(embed_width=64, **small).post_extract_proj is None
+    assert Beats(embed_width=8, **small, deep_norm=False).encoder.layers[0].alpha == 1.0
     conv = PositionConv(64, 8, 4)
     assert conv.weight_v.shape == (64, 16, 8)
     assert float(conv.weight_v.detach().std()) == pytest.approx(math.sqrt(4 / (8 * 64)), rel=0.05)
@@ -239,31 +235,24 @@ def test_starting_weights_of_the_audio_tower() -> None:
     assert conv(torch.randn(1, 5, 64)).shape == (1, 5, 64)
 
 
-@pytest.mark.parametrize("changes", [{"heads": 5}, {"groups": 5}])
-def test_sizes_of_the_audio_tower_that_do_not_divide(changes: dict[str, int]) -> None:
-    with pytest.raises(InputError, match=r"width 24 must be a multiple of heads [45] and of groups [45]"):
-        Beats(**{"width": 24, "heads": 4, "groups": 4, **changes})
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        *((lambda changes=changes: Beats(**{"width": 24, "heads": 4, "groups": 4, **changes}),
+           "width 24 must be a multiple of heads [45] and of groups [45]") for changes in ({"heads": 5}, {"groups": 5})),
+        *((lambda changes=changes: tiny_eva(**changes), "24 must be a multiple of heads ., image_size .. of patch_size 14")
+          for changes in ({"heads": 5}, {"image_size": 30})),
+        *((lambda shape=shape: tiny_eva()(torch.zeros(shape)), "images must have shape")
+          for shape in ((1, 3, 28), (1, 4, 28, 28), (1, 3, 27, 28), (1, 3, 28, 29))),
+        *((lambda shape=shape: tiny_beats()(torch.zeros(shape)), r"must have shape \(N, frames, bins\), both at least 16 long")
+          for shape in ((1, 16), (1, 15, 16), (1, 16, 15))),
+        (lambda: tiny_eva(output_width=None).project(torch.zeros(1, 5, 24)), "pass output_width=1024"),
+    ],
+)  # fmt: skip
+def test_sizes_and_shapes_that_do_not_fit(call, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        call()
 
 
-@pytest.mark.parametrize("changes", [{"heads": 5}, {"image_size": 30}])
-def test_sizes_of_the_vision_tower_that_do_not_divide(changes: dict[str, int]) -> None:
-    with pytest.raises(InputError, match=r"width 24 must be a multiple of heads ., image_size .. of patch_size 14"):
-        tiny_eva(**changes)
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 28), (1, 4, 28, 28), (1, 3, 27, 28), (1, 3, 28, 29)])
-def test_images_of_other_shapes(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="images must have shape"):
-        tiny_eva()(torch.zeros(shape))
-
-
-@pytest.mark.parametrize("shape", [(1, 16), (1, 15, 16), (1, 16, 15)])
-def test_filter_banks_of_other_shapes(shape: tuple[int, ...]) -> None:
+def test_the_smallest_filter_banks() -> None:
     assert tiny_beats()(torch.zeros(1, 16, 16)).shape == (1, 1, 24)
-    with pytest.raises(InputError, match=r"filter banks must have shape \(N, frames, bins\), both at least 16 long"):
-        tiny_beats()(torch.zeros(shape))
-
-
-def test_a_tower_without_the_layer_to_the_joint_space_does_not_project() -> None:
-    with pytest.raises(InputError, match="built without the layer to the joint space; pass output_width=1024"):
-        tiny_eva(output_width=None).project(torch.zeros(1, 5, 24))

@@ -16,7 +16,6 @@ from calmrl.paper.vast.matching import (
     bert_tokens,
     build_bert,
     cat_conditions,
-    check_text,
     frame_embedding,
 )
 from calmrl.paper.vast.model import NAMES, FusedHeads, VastModel, summed
@@ -217,27 +216,10 @@ def test_conditions_of_batches_can_be_joined() -> None:
     )
 
 
-def test_another_number_of_frames_uses_the_nearest_embeddings() -> None:
-    model = tiny_vast()
-    present = torch.ones(2, 4, dtype=torch.bool)
-    z, tokens = model.encode(tiny_inputs(present, frames=4), present)
-    assert torch.isfinite(model.matching(z, present, tokens=tokens))
-
-
 def test_bert_sees_both_ways() -> None:
     for cross in (False, True):
-        bert = scramble(
-            build_bert(
-                vocabulary=30,
-                width=8,
-                layers=2,
-                heads=2,
-                mlp_width=16,
-                positions=12,
-                cross_attention=cross,
-                dropout=0.0,
-            )
-        ).eval()
+        sizes = {"vocabulary": 30, "width": 8, "layers": 2, "heads": 2, "mlp_width": 16, "positions": 12}
+        bert = scramble(build_bert(**sizes, cross_attention=cross, dropout=0.0)).eval()
         ids = torch.randint(1, 30, (1, 6), generator=seeded())
         text = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         other = text | {"input_ids": ids.clone().index_fill(1, torch.tensor([5]), 2)}
@@ -264,18 +246,30 @@ def test_what_is_saved_comes_back(tmp_path) -> None:
 
 def test_freezing() -> None:
     model = tiny_vast()
+    model.freeze()
+    assert all(parameter.requires_grad for parameter in model.parameters())
     model.freeze(vision=2, audio=1, text=1)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     assert {name for name in trained if name.startswith("vision.")} == {"vision.norm.weight", "vision.norm.bias"}
     assert {name.split(".")[3] for name in trained if name.startswith("bert.")} == {"1"}
     assert all(".layers.1." in name for name in trained if name.startswith("audio."))
-
-
-def test_encoders_may_learn_at_a_rate_of_their_own() -> None:
-    model = tiny_vast()
-    inner = {id(p) for p in model.encoder_parameters()}
+    for tower in ("vision", "audio", "text"):
+        model = tiny_vast()
+        model.freeze(**{tower: 1})
+        whole = {name for name, one in model.towers().items() if all(p.requires_grad for p in one.parameters())}
+        assert whole == {"vision", "audio", "text"} - {tower}
+    inner = {id(p) for p in model.encoder_parameters()}  # these may learn at a rate of their own
     outer = {name.split(".")[0] for name, p in model.named_parameters() if id(p) not in inner}
     assert outer == {"heads", "matching", "fused"}
+
+
+def test_what_is_computed_again() -> None:
+    model = tiny_vast()
+    assert (model.vision.checkpointing, model.audio.checkpointing) == (False, False)
+    for on in (True, False):
+        model.set_checkpointing(on)
+        assert (model.vision.checkpointing, model.audio.checkpointing) == (on, on)
+        assert model.bert.is_gradient_checkpointing is on
 
 
 def test_some_modalities_only() -> None:
@@ -305,8 +299,15 @@ def test_errors_say_what_to_do() -> None:
         model(inputs | {"vision": inputs["vision"][:, 0]}, present)
     with pytest.raises(InputError, match="must have shape \\(rows, slices, frames, bins\\)"):
         model(inputs | {"audio": inputs["audio"][:, 0]}, present)
-    with pytest.raises(InputError, match="dict with input_ids"):
-        model(inputs | {"text": inputs["text"]["input_ids"]}, present)
+    ids = torch.zeros(3, 3)
+    for text, said in (
+        (inputs["text"]["input_ids"], "must be a dict with input_ids and attention_mask"),
+        ({"input_ids": ids}, "must be a dict with input_ids and attention_mask"),
+        ({"input_ids": ids, "attention_mask": torch.zeros(3, 4)}, "must both have shape"),
+        ({"input_ids": ids[0], "attention_mask": ids[0]}, "must both have shape"),
+    ):
+        with pytest.raises(InputError, match=said):
+            model(inputs | {"text": text}, present)
     for names in (("vision", "smell"), ("vision", "vision"), ()):
         with pytest.raises(InputError, match=f"each once; got {', '.join(names) or 'none'}"):
             VastModel(**{**VAST, "names": names})
@@ -314,19 +315,6 @@ def test_errors_say_what_to_do() -> None:
         VastModel(**{**VAST, "names": ("vision", "audio")})
     with pytest.raises(InputError, match="text and at least one other"):
         VastModel(**{**VAST, "names": ("text",)})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ({"input_ids": torch.zeros(2, 3)}, "must be a dict with input_ids and attention_mask"),
-        ({"input_ids": torch.zeros(2, 3), "attention_mask": torch.zeros(2, 4)}, "must both have shape"),
-        ({"input_ids": torch.zeros(2), "attention_mask": torch.zeros(2)}, "must both have shape"),
-    ],
-)
-def test_texts_must_have_ids_and_mask_of_one_shape(text: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        check_text("text", text)
 
 
 def matching(names: tuple[str, ...] = ("vision", "text")) -> VastMatching:
@@ -362,6 +350,10 @@ def test_nothing_is_ranked_again_where_there_is_nothing() -> None:
 
 
 def test_frames_and_conditions() -> None:
+    """Another number of frames uses the nearest embeddings; conditions of unequal length are filled up."""
+    model, present = tiny_vast(), torch.ones(2, 4, dtype=torch.bool)
+    z, inner = model.encode(tiny_inputs(present, frames=4), present)
+    assert torch.isfinite(model.matching(z, present, tokens=inner))
     embedding = torch.arange(4.0).reshape(1, 4, 1)
     assert frame_embedding(embedding, 4) is embedding
     assert frame_embedding(embedding, 2)[0, :, 0].tolist() == [0.0, 2.0]
@@ -380,25 +372,6 @@ def test_fused_heads_there_are() -> None:
     }  # fmt: skip
     z = {"text": torch.tensor([[5.0, 5.0]]), "vision": torch.tensor([[3.0, 0.0]]), "audio": torch.tensor([[0.0, 4.0]])}
     torch.testing.assert_close(summed(z), torch.tensor([[0.6, 0.8]]))
-
-
-def test_what_is_frozen_and_computed_again() -> None:
-    model = tiny_vast()
-    model.freeze()
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    assert (model.vision.checkpointing, model.audio.checkpointing) == (False, False)
-    for on in (True, False):
-        model.set_checkpointing(on)
-        assert (model.vision.checkpointing, model.audio.checkpointing) == (on, on)
-        assert model.bert.is_gradient_checkpointing is on
-
-
-@pytest.mark.parametrize("tower", ["vision", "audio", "text"])
-def test_one_tower_is_frozen(tower: str) -> None:
-    model = tiny_vast()
-    model.freeze(**{tower: 1})
-    whole = {name for name, one in model.towers().items() if all(p.requires_grad for p in one.parameters())}
-    assert whole == {"vision", "audio", "text"} - {tower}
 
 
 @pytest.mark.parametrize("missing", NAMES)

@@ -1,4 +1,4 @@
-"""What a source of raw media is read with: its own keys, else the rules of its collection, else those of the model."""
+"""The keys of `model: {kind: vast}`, and what a source is read with: its keys, the rules of its collection, the model's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from pydantic import ValidationError
 
 from calmrl.config import load
 from calmrl.config.schema.train import SourceSection
 from calmrl.data.media.decoding import Decoding
 from calmrl.errors import InputError
+from calmrl.paper import VastModel
 from calmrl.paper.vast.build import VastInputs
-from calmrl.paper.vast.section import VastSection
+from calmrl.paper.vast.section import VastSection, WeightsSection
 from calmrl.workflows.build import open_media, open_test_media
 
 MODEL = VastSection(kind="vast", tokenizer="bert", frames=8, slices=1)
@@ -21,15 +24,11 @@ MODEL = VastSection(kind="vast", tokenizer="bert", frames=8, slices=1)
 @pytest.mark.parametrize(
     ("layout", "resize", "slices", "tokens"),
     [
-        ("msrvtt", "crop-flip", 1, 40),
-        ("vast150k", "crop-flip", 1, 40),
-        ("vatex", "squash", 1, 40),
-        ("didemo", "squash", 2, 70),
-        ("activitynet", "squash", 2, 70),
-        ("audiocaps", "squash", 1, 40),
+        ("msrvtt", "crop-flip", 1, 40), ("vast150k", "crop-flip", 1, 40), ("vatex", "squash", 1, 40),
+        ("didemo", "squash", 2, 70), ("activitynet", "squash", 2, 70), ("audiocaps", "squash", 1, 40),
         ("clotho", "squash", 3, 40),
     ],
-)
+)  # fmt: skip
 def test_a_source_has_the_rules_of_its_collection(layout: str, resize: str, slices: int, tokens: int) -> None:
     options = VastInputs(MODEL).options(SourceSection(manifest="a.json", layout=layout))
     assert options["decoding"] == Decoding(resize=resize)
@@ -108,3 +107,28 @@ def test_what_is_missing_is_in_one_error(folder) -> None:
         f"model.weights.checkpoint: no file {folder / 'w.pt'}",
         f"model.tokenizer: no folder {folder / 't'}",
     ]
+
+
+def test_without_sizes_it_is_the_published_model() -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with torch.device("meta"):
+        model = VastModel()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 1_247_224_818
+
+
+def test_files_to_start_from() -> None:
+    assert WeightsSection(checkpoint="c").files() == {"checkpoint": "c"}
+    assert WeightsSection(vision="v", text="t").files() == {"vision": "v", "text": "t"}
+    for tower in ("vision", "audio", "text"):
+        with pytest.raises(ValidationError, match="a checkpoint holds all encoders; leave out vision, audio and text"):
+            WeightsSection(checkpoint="c", **{tower: "x"})
+
+
+def test_sizes_are_those_of_the_model() -> None:
+    assert VastSection(kind="vast", tokenizer="t", sizes={"vision_width": 8}).sizes == {"vision_width": 8}
+    for size, said in (
+        ("vision_widht", r"no size is called vision_widht; did you mean vision_width\?"),
+        ("frames", "no size is called frames"),  # a key of its own
+    ):
+        with pytest.raises(ValidationError, match=said):
+            VastSection(kind="vast", tokenizer="t", sizes={size: 8})

@@ -1,4 +1,4 @@
-"""Lists of publishers line by line: which lines count, which names are found, and what an error shows."""
+"""Lists of publishers line by line: encodings, which lines count, which names are found, and what an error shows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from calmrl.paper.collections.annotation_files import (
     ClipNames,
     part_of,
     read_cells,
+    read_json,
     read_lines,
     read_objects,
     read_table,
+    read_text,
     wrong_form,
 )
-from tests.support.publisher_files import media, msrvtt_data, write
+from tests.support.publisher_files import AUDIOCAPS_ROWS, CLOTHO, CLOTHO_HEAD, media, msrvtt_data, write
 
 
 def entries(folder: Path, layout: str, name: str, content: Any) -> tuple[list[Entry], list[str]]:
@@ -94,6 +96,7 @@ def test_lines_and_cells(tmp_path) -> None:
     write(tmp_path, {"a.txt": " one\n\n two \n", "a.csv": 'a, "b, c" \n\n#x,y\n'})
     assert list(read_lines(tmp_path / "a.txt", [])) == [(1, "one"), (3, "two")]
     assert list(read_cells(tmp_path / "a.csv", [])) == [(1, ["a", "b, c"]), (3, ["#x", "y"])]
+    assert list(read_cells(tmp_path / "a.csv", [], comment="#")) == [(1, ["a", "b, c"])]
     write(tmp_path, {"a.csv": f"{'h' * 100},b\n"})
     with pytest.raises(InputError, match=r"line 1: no column x, y; got h{80}; expected the columns x, b, y: give"):
         list(read_table(tmp_path / "a.csv", ["x", "b", "y"], []))
@@ -127,6 +130,50 @@ def test_objects_in_lines_and_tables(tmp_path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
     assert read_objects(tmp_path / "a.parquet", []) == [{"a": 1}, {"a": 2}]
     assert read_objects(write(tmp_path, {"e.json": []}) / "e.json", []) == []
+
+
+@pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16", "utf-8"])
+def test_byte_order_marks_are_dropped_without_a_word(tmp_path, codec) -> None:
+    (tmp_path / "a.csv").write_bytes("file_name,caption_1\nCafé.wav,ä\n".encode(codec))
+    notes: list[str] = []
+    assert list(read_table(tmp_path / "a.csv", ["file_name"], notes)) == [
+        (2, {"file_name": "Café.wav", "caption_1": "ä"})
+    ]
+    assert not notes
+
+
+@pytest.mark.parametrize(("codec", "content", "said"), [
+    ("latin-1", "Café", "read as cp1252"), ("cp1252", "it’s", "read as cp1252"), ("latin-1", "\x81é", "read as latin-1"),
+])  # fmt: skip
+def test_other_encodings_are_read_and_told(tmp_path, codec, content, said) -> None:
+    (tmp_path / "a.txt").write_bytes(f"one\n{content}".encode(codec))
+    notes: list[str] = []
+    assert read_text(tmp_path / "a.txt", notes) == f"one\n{content}"
+    assert notes == [f"a.txt is not UTF-8 (first in line 2); it is {said}"]
+
+
+def test_the_note_reaches_the_collection(tmp_path) -> None:
+    files = CLOTHO | {"clotho_captions_evaluation.csv": (CLOTHO_HEAD + "Caf\u00e9.wav,a,b,c,d,e\n").encode("latin-1")}
+    content = PublicCollection("clotho", write(tmp_path, files)).read()
+    assert content.rows[-1][1]["id"] == "Caf\u00e9.wav"
+    assert any("clotho_captions_evaluation.csv is not UTF-8" in note for note in content.notes)
+
+
+def test_broken_lists(tmp_path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfea\x00b")
+    with pytest.raises(InputError, match="starts as utf-16 but is not"):
+        read_text(tmp_path / "a.csv", [])
+    (tmp_path / "a.csv").write_text("a,b\n" + "x" * 200_000 + ",1\n")
+    with pytest.raises(InputError, match=r"a.csv line 2 is not CSV"):
+        list(read_cells(tmp_path / "a.csv", []))
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(InputError, match="got an empty file"):
+        list(read_table(tmp_path / "a.csv", ["a"], []))
+    (tmp_path / "a.json").write_text('{"a": 1,\n "b": }')
+    with pytest.raises(InputError, match=r"is not JSON \(.*line 2"):
+        read_json(tmp_path / "a.json", [])
+    with pytest.raises(InputError, match="no annotation file at"):
+        read_json(tmp_path / "none.json", [])
 
 
 # ---- readers
@@ -170,26 +217,38 @@ def test_entries_of_a_file(tmp_path, layout: str, name: str, content: Any, lines
     [
         ("vatex", "a.json", [{"videoID": "x_1_b", "enCap": []}], "entry 1 .*: videoID is id_start_end, .* got x_1_b"),
         ("vatex", "a.json", [{"videoID": "x_a_2", "enCap": []}], "videoID is id_start_end"),
+        ("vatex", "a.json", [{"videoID": "x", "enCap": []}], "videoID is id_start_end"),
         ("vatex", "a.json", [{"videoID": "x_1_2", "enCap": []}, {"videoID": 3, "enCap": []}], "entry 2 .* needs videoID"),
         ("vatex", "a.json", [{"videoID": "x_1_2", "enCap": []}, {}], "entry 2 .* it has nothing"),
         ("vggsound", "a.csv", "x,30,dog,train\nx,3s,dog,train\n", "line 2: expected YouTube id"),
-        ("vggsound", "a.csv", "x_000030,dog\n", "line 1: expected YouTube id"),
-        ("vggsound", "a.csv", "000030.mp4,dog\n", "line 1: expected YouTube id"),
-        ("vggsound", "a.csv", "x_3s.mp4,dog\n", "line 1: expected YouTube id"),
-        ("vggsound", "a.csv", "x,30,dog\n", "line 1: expected YouTube id"),
+        *(("vggsound", "a.csv", line, "line 1: expected YouTube id.*got ")
+          for line in ("x_000030,dog\n", "000030.mp4,dog\n", "x_3s.mp4,dog\n", "x,30,dog\n", "x,30,dog,validate\n")),
         ("vggsound", "a.csv", f"{'x' * 100},30,dog\n", r"got x{80}; give"),
         ("audioset", "a.csv", "x,0,1\n", "line 1: expected YTID, start second"),
         ("audioset", "a.csv", "x,0,1.,y\n", "line 1: expected YTID, start second"),
         ("audioset", "a.csv", f"{'x' * 100},b,1,y\n", r"got x{80}; give"),
+        ("audiocaps", "a.csv", "id,caption\n1,x\n", "a.csv line 1: no column audiocap_id, .*; got id, caption"),
+        ("audiocaps", "a.csv", AUDIOCAPS_ROWS + "1,x,soon,y\n", "line 5: start_time is a number of seconds; got 'soon'"),
+        ("audiocaps", "a.csv", AUDIOCAPS_ROWS + "1,x,2,y,z\n", "line 5: 5 cells for 4 columns"),
+        ("clotho", "a.csv", "file,caption\n", "no column file_name, caption_1"),
+        ("esc50", "a.csv", "filename,fold,category\nx.wav,6,dog\n", "line 2: fold is 1, 2, 3, 4 or 5; got '6'"),
         ("ucf101", "a.txt", f"\n{'x' * 100}\n", r"line 2: expected Class/.*; got x{80}; give"),
         ("didemo", "a.json", [{"video": "a", "description": "x"}, {"video": "a", "description": 3}], "entry 2 of"),
-        ("activitynet", "a.json", {"a": {"sentences": []}, "b": {"sentences": [3]}}, r"entry 2 of .* \(b\) needs"),
+        ("didemo", "a.json", [{"video": "a", "description": "x"}, {"video": 3}], "entry 2 .* needs video and description"),
+        ("activitynet", "a.json", {"a": {"sentences": []}, "b": {"sentences": [3]}}, r"entry 2 of .* \(b\) needs a list of"),
+        ("activitynet", "a.json", {"a": {"sentences": "x"}}, "entry 1 .* needs a list of sentences"),
         ("activitynet", "a.json", {"b": ["y" * 100]}, r"got \['y{78}$"),
+        ("activitynet", "a.json", '{"v_1": {"sentences": []}, "v_1": {"sentences": []}}', 'the key "v_1" twice'),
+        ("msrvtt", "a.csv", "video_id\nvideo0\n", "ids without captions"),
         ("msrvtt", "a.json", {"videos": {}, "sentences": []}, "line 1: expected a JSON object with the lists videos"),
         ("msrvtt", "a.json", {"videos": [{"split": "test"}], "sentences": []}, "video 1 needs video_id and split"),
+        ("msrvtt", "a.json", {"videos": [{"video_id": "v", "split": "dev"}], "sentences": []}, "video 1 needs"),
         ("msrvtt", "a.json", {"videos": [], "sentences": [{"video_id": "", "caption": "x" * 100}]}, "sentence 1 needs"),
+        ("msrvtt", "a.json", {"videos": [], "sentences": [{"video_id": "v"}]}, "sentence 1 needs video_id and caption"),
+        ("msrvtt", "a.json", msrvtt_data(("v", "test", []), ("v", "test", [])), r"video 2 is v again \(first: video 1\)"),
         ("vast150k", "a.json", [{"id": "a"}, {}], "entry 2 of .* got an empty object"),
-        ("vast150k", "a.json", [dict.fromkeys("abcdefgh", 1)], "got a, b, c, d, e, f$"),
+        ("vast150k", "a.json", [dict.fromkeys("abcdefgh", 1)], "entry 1 of .* has no id; .* got a, b, c, d, e, f$"),
+        ("vast150k", "a.json", "[1", "a.json is not JSON"),
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path, layout: str, name: str, content: Any, said: str) -> None:

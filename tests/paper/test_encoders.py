@@ -1,9 +1,10 @@
-"""ImageBind, LanguageBind and InternVideo through stand-ins that have the functions of their official packages."""
+"""ImageBind, LanguageBind and InternVideo: what they share, and stand-ins that have the functions of their packages."""
 
 from __future__ import annotations
 
 import csv
 import pickle
+import random
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,21 @@ import pytest
 import torch
 
 from calmrl.data.features.feature_set import open_features
+from calmrl.data.media.problems import Unreadable
 from calmrl.encoders import ENCODERS, EncoderSet, load_encoder
 from calmrl.encoders.registry import FAMILIES, full_name
 from calmrl.errors import InputError
-from calmrl.paper.vast.section import TOWERS
+from calmrl.paper import imagebind_features
+from calmrl.paper.encoders import (
+    encode_arrays,
+    encode_texts,
+    for_files,
+    must_be,
+    old_integer_name,
+    read_officially,
+    same_draws,
+    unit,
+)
 from tests.support.backbone_packages import calls, forget, imagebind_weights, internvideo_weights, packages  # noqa: F401
 from tests.support.make_media import click, make_sound, make_video
 
@@ -43,26 +55,13 @@ def table(folder: Path, rows: list[dict[str, str]]) -> Path:
 # ---- what is there, and what is not
 
 
-def test_every_side_is_listed_with_its_package(calmrl) -> None:
-    code, out, _ = calmrl("ls", "encoders")
-    assert code == 0
+def test_a_package_that_is_not_there_or_does_not_import_says_why(tmp_path, monkeypatch) -> None:
+    forget()
     assert {name.split("_")[0] for name in OFFICIAL} == set(FAMILIES)
     for name in OFFICIAL:
-        line = next(line for line in out.splitlines() if line.split()[0] == name)
-        assert f"needs the package {ENCODERS[name].package}: " in line
-        assert name not in TOWERS  # extract takes it, train does not
-
-
-@pytest.mark.parametrize("name", OFFICIAL)
-def test_an_absent_package_is_named_with_the_line_that_installs_it(name: str) -> None:
-    forget()
-    with pytest.raises(InputError, match=f'"{ENCODERS[name].package}", which is not installed; run: ') as wrong:
-        load_encoder(f"{name}@weights" if name.startswith("internvideo") else name)
-    assert ENCODERS[name].install in str(wrong.value)
-
-
-def test_a_package_that_does_not_import_says_why(tmp_path, monkeypatch) -> None:
-    forget()
+        with pytest.raises(InputError, match=f'"{ENCODERS[name].package}", which is not installed; run: ') as wrong:
+            load_encoder(f"{name}@weights" if name.startswith("internvideo") else name)
+        assert ENCODERS[name].install in str(wrong.value)
     (tmp_path / "languagebind.py").write_text("import a_decoder_that_is_not_there")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match="cannot be imported: No module named 'a_decoder_that_is_not_there'"):
@@ -243,3 +242,118 @@ def test_items_are_prepared_in_other_processes_and_vectors_keep_their_bits(packa
     vectors = encoder.encode(items)
     assert vectors.dtype == np.float32
     assert vectors[0].tobytes() == vectors[1].tobytes() == encoder.encode(items[:1])[0].tobytes()
+
+
+# ---- without a package
+
+
+def test_unit_vectors_one_by_one_on_a_cpu():
+    groups = []
+
+    def forward(batch):
+        groups.append(tuple(batch.shape))
+        return batch.double()
+
+    items = [np.array([3.0, 4.0], np.float32), np.array([0.0, 2.0], np.float32)]
+    found = encode_arrays(forward, "cpu", items)
+    np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 1.0]], rtol=1e-6)
+    assert (groups, found.dtype) == ([(1, 2), (1, 2)], np.float32)
+    groups.clear()
+    encode_arrays(forward, "cpu:0", items)
+    assert groups == [(2, 2)]
+    groups.clear()
+    np.testing.assert_allclose(
+        encode_arrays(lambda batch: forward(batch)[:, :1], "cpu:0", [items[0], np.ones(3, np.float32)]), [[1.0], [1.0]]
+    )
+    assert groups == [(1, 2), (1, 3)]
+    texts = []
+    assert encode_texts(lambda one: texts.append(one) or torch.ones(1, 1), ["a", "b"]).tolist() == [[1.0], [1.0]]
+    assert texts == [["a"], ["b"]]
+    assert unit(torch.tensor([[[3.0, 4.0]]])).tolist() == [[[pytest.approx(0.6), pytest.approx(0.8)]]]
+    encoder = for_files("audio", (2, 5), len, lambda batch: batch.flatten(1)[:, :7], "cpu")
+    assert (encoder.kind, encoder.width, encoder.reads_files, encoder.item_shape) == ("audio", 7, True, (2, 5))
+
+
+def test_the_draws_of_others_are_not_touched():
+    def seed(number):
+        random.seed(number)
+        np.random.seed(number)  # noqa: NPY002
+        torch.manual_seed(number)
+
+    def draw():
+        return random.random(), float(np.random.rand()), float(torch.rand(1))  # noqa: NPY002
+
+    seed(5)
+    plain = [draw(), draw()]
+    seed(5)
+    first = draw()
+    with same_draws():
+        inside = draw()
+    assert [first, draw()] == plain
+    seed(0)
+    assert draw() == inside
+
+
+def test_faults_of_a_package_are_not_faults_of_a_file():
+    def broken(path):
+        raise AttributeError("a function is gone")
+
+    with pytest.raises(AttributeError, match="a function is gone"):
+        read_officially("p", broken, "a.wav")
+
+    def undecodable(path):
+        raise RuntimeError("no header")
+
+    with pytest.raises(Unreadable, match=r"a\.wav: no header \(not readable by p\)"):
+        read_officially("p", undecodable, "a.wav")
+    found = read_officially("p", lambda path: torch.ones(2, dtype=torch.float64), "a.wav")
+    assert (found.tolist(), found.dtype) == ([1.0, 1.0], np.float32)
+
+
+def test_the_suffix_says_which_medium_a_file_is():
+    for medium, path in (
+        ("image", "a.PNG"),
+        ("video", "a.MP4"),
+        ("audio", "a.wav"),
+        ("audio", "a.mp4"),
+        ("video", "a.x"),
+    ):
+        must_be(medium, path, "entry", "take another")  # of a video there is the audio track
+    for medium, path in (("image", "a.mp4"), ("video", "a.wav"), ("audio", "a.png")):
+        said = rf"{path}: entry reads {medium} files; take another \(\w+, not {medium}\)"
+        with pytest.raises(Unreadable, match=said):
+            must_be(medium, path, "entry", "take another")
+
+
+def test_the_old_name_of_integers_is_there_for_a_call():
+    assert "int" not in vars(np)
+
+    def fail():
+        with old_integer_name():
+            assert vars(np)["int"] is int
+            with old_integer_name():  # it is there already
+                pass
+            assert vars(np)["int"] is int
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert "int" not in vars(np)
+
+
+def test_imagebind_loses_its_temperatures() -> None:
+    rng = np.random.default_rng(0)
+    exact = {name: rng.normal(size=(6, 5)).astype(np.float32) for name in ("vision", "audio", "text")}
+    exact = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in exact.items()}
+    scaled = {"vision": exact["vision"], "audio": 20 * exact["audio"], "text": 87.5 * exact["text"]}
+    scaled["audio"][2] = np.nan
+    found = imagebind_features(scaled)
+    assert np.isnan(found["audio"][2]).all()
+    for name in exact:
+        there = np.isfinite(found[name]).all(axis=1)
+        np.testing.assert_allclose(found[name][there], exact[name][there], atol=1e-6)
+    tensors = imagebind_features({name: torch.from_numpy(rows) for name, rows in scaled.items()})
+    assert isinstance(tensors["text"], torch.Tensor)
+    scaled["vision"][4] = 0
+    with pytest.raises(InputError, match="vision of row 4 is all 0"):
+        imagebind_features(scaled)
