@@ -24,9 +24,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from calmrl.report import Results
+from calmrl.report.comparison import step_curves
 from calmrl.report.figures import Curve
 from calmrl.report.results import group
-from calmrl.report.sections.comparison import step_curves
 
 TARGET = Path(__file__).with_name("assets") / "curves.svg"
 PAGE = Path(__file__).with_name("results.md")

@@ -13,15 +13,14 @@ from PIL import Image
 from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
 from calmrl.metrics.significance import PairedDifference
-from calmrl.report import blocks as album_module
+from calmrl.report import build as album_module
 from calmrl.report import build_page, results_of
-from calmrl.report.blocks import Album, Code, Page, Table
+from calmrl.report.build import Album, Code, Page, Table, neighbours
+from calmrl.report.comparison import main_table
+from calmrl.report.completion import imputation
 from calmrl.report.estimates import headline, is_clear, spread_words, verdict
 from calmrl.report.page import as_markdown
 from calmrl.report.results import ResultRow, decimals, estimate, group
-from calmrl.report.sections.comparison import main_table
-from calmrl.report.sections.completion import imputation
-from calmrl.report.sections.data import neighbours
 from tests.support.drawing import Drawing
 
 # ---- numbers and words

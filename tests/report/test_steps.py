@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calmrl.report import build_page, results_of
-from calmrl.report.sections.comparison import step_curves
+from calmrl.report.comparison import step_curves
 from calmrl.report.tables import average_table
 
 ROOT = Path(__file__).resolve().parents[2]

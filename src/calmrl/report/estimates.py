@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from calmrl._support.text import Heading, Number, Table, fixed, plural, sentence
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import PairedDifference, paired_t
+from calmrl.report.figures import Curve
 from calmrl.report.results import Estimate, ResultRow, Results, decimals, group
-from calmrl.report.style import OURS
+from calmrl.report.style import OURS, style_of
 
 Cells = Mapping[tuple[str, str], Estimate]  # (method, column)
 WIDE = 8  # columns; with more, and fewer methods than that, the methods become the columns
@@ -118,11 +119,18 @@ def drawn_spread(results: Results, what: str = "bars") -> str:
     return "One seed, so no intervals." if results.seeds == 1 else f"Means over seeds; {what}: 95 % intervals."
 
 
+def curve_of(method: str, points: Sequence[tuple[float, Estimate]]) -> Curve:
+    """A line through the means of a method, with their intervals as its band."""
+    x, estimates = [at for at, _ in points], [estimate for _, estimate in points]
+    low, high = [e.mean - (e.half or 0) for e in estimates], [e.mean + (e.half or 0) for e in estimates]
+    return Curve(method, x, [e.mean for e in estimates], style_of(method), low, high)
+
+
 def _ordered(results: Results, cells: Cells, columns: Sequence[str], m: str) -> list[str]:
     """Methods by their first column, those without a value there after the others."""
     first = {method: e for (method, name), e in cells.items() if name == columns[0]}
     order = [*ranked(first, m), *sorted({method for method, _ in cells} - set(first))]
-    return [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
+    return results.ideal_last(order)
 
 
 def _best(

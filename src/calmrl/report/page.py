@@ -1,11 +1,11 @@
-"""A page of results: composed from its sections, and written as one HTML file and as Markdown with figures beside it."""
+"""A page of plain data, written as one HTML file, and as Markdown with figures beside it."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
@@ -13,87 +13,62 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import visible
-from calmrl._support.text import MEDIA, Picture, Table, escaped, listed, to_markdown
+from calmrl._support.text import MEDIA, escaped, to_markdown
+from calmrl._support.text import Cell as Cell
+from calmrl._support.text import Number as Number
+from calmrl._support.text import Picture as Picture
+from calmrl._support.text import Table as Table
 from calmrl.errors import InputError
-from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Code, Figure, Page, PageSection, Text
-from calmrl.report.estimates import better, headline, matrix, several, verdict
-from calmrl.report.figures import inline, standalone
-from calmrl.report.results import ResultRow, Results
-from calmrl.report.sections import comparison, completion, data
+from calmrl.report.figures import Panel, inline, standalone
 
 
-def build_page(results: Results, title: str = "") -> Page:
-    """The report. Only what there is data for is shown.
+@dataclass(frozen=True)
+class Figure:
+    """Panels with a common caption that says what to see."""
 
-    Examples
-    --------
-    >>> page = build_page(read_results(["run-1", "run-2"]))  # doctest: +SKIP
-    """
-    parts = {
-        "Read this first": _notes(results),
-        "Comparison": comparison.comparison(results) if several(results) else [],
-        "Retrieval": comparison.retrieval(results),
-        "Classification": comparison.classification(results),
-        "Missing rates": comparison.rates(results),
-        "Complete rows": comparison.complete_rows(results),
-        "Imputed vectors": completion.imputation(results),
-        "Predicted uncertainty": completion.coverage(results),
-        "Anchor shift": completion.shift(results),
-        "Maps": comparison.maps(results),
-        "Nearest neighbours": data.neighbours(results),
-        "Training": comparison.training(results),
-        "Other measurements": _other(results),
-        "Data and missing patterns": data.data(results),
-        "Methods": data.methods(results),
-        "Repeat it": data.repeat(results),
-    }
-    sections = [PageSection(name, _captioned(blocks, results.left_out)) for name, blocks in parts.items() if blocks]
-    first = _captioned([comparison.main_table(results)], results.left_out)
-    return Page(title or _title(results), verdict(results), first, sections)
+    caption: str
+    panels: Sequence[Panel]
 
 
-def _captioned(blocks: Sequence[Block], sentence: str) -> list[Block]:
-    """The same blocks, with the sentence below every table."""
-    if not sentence:
-        return list(blocks)
-    return [
-        replace(block, caption=f"{block.caption} {sentence}") if isinstance(block, Table) else block for block in blocks
-    ]
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
 
 
-def _notes(results: Results) -> list[Block]:
-    """Remarks on the data and on what could not be measured."""
-    return [Text(note) for source in results.sources for note in source.meta.notes]
+@dataclass(frozen=True)
+class Code:
+    """Something to copy, under a line that says what it is."""
+
+    label: str
+    text: str
+    language: str = ""
 
 
-def _other(results: Results) -> list[Block]:
-    """Whatever no other section shows, a table per setting and metric."""
-    blocks: list[Block] = []
-    first = headline(results.rows)
-    rows = [row for row in results.rows if not _in_sections(row) and (row.task, row.metric) != first]
-    for place, here in results.by_place(rows):
-        for metric in dict.fromkeys(row.metric for row in here):
-            at = [row for row in here if row.metric == metric]
-            caption = f"{place}: {describe(metric).axis}{better(metric)}."
-            blocks.append(matrix(results, at, lambda row: row.task, caption))
-    return blocks
+Block = Table | Figure | Text | Code
 
 
-def _in_sections(row: ResultRow) -> bool:
-    if row.metric in names_of("retrieval"):
-        return row.task == "average" or "->" in row.task or row.task.startswith(("mixed-pool", "fused"))
-    if row.metric in names_of("classification"):
-        return row.task.startswith("classification")
-    return row.metric in completion.SHOWN
+@dataclass(frozen=True)
+class PageSection:
+    """A heading and what stands below it."""
+
+    title: str
+    blocks: Sequence[Block]
 
 
-def _title(results: Results) -> str:
-    datasets = list(dict.fromkeys(row.dataset for row in results.rows))
-    methods = list(dict.fromkeys(row.method for row in results.rows))
-    what = f"{len(methods)} methods" if len(methods) > 1 else f"Evaluation of {methods[0]}"
-    missing = " with missing modalities" if results.settings else ""
-    return f"{what} on {listed(datasets)}{missing}"
+@dataclass(frozen=True)
+class Page:
+    """A title, the answer in sentences, the blocks of the first screen, and the sections below."""
+
+    title: str
+    answer: Sequence[str]
+    first: Sequence[Block] = field(default_factory=list)
+    sections: Sequence[PageSection] = field(default_factory=list)
+
+    def blocks(self) -> list[Block]:
+        """All blocks in reading order."""
+        return [*self.first, *(block for section in self.sections for block in section.blocks)]
 
 
 def as_markdown(page: Page) -> str:

@@ -241,6 +241,10 @@ class Results:
         flag = self.methods.get(method, MethodInfo()).ideal
         return base_method(method)[1] == "ideal" if flag is None else flag
 
+    def ideal_last(self, methods: Sequence[str]) -> list[str]:
+        """The same order, but those that saw everything after the others."""
+        return sorted(methods, key=self.ideal)
+
     @property
     def seeds(self) -> int:
         """How many there are."""

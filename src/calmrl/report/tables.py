@@ -63,30 +63,25 @@ class ResultTable:
 
 @dataclass
 class SettingBlock:
-    """The rows of one setting: `values[metric, key][method][seed]`, and the numbers of items behind them."""
+    """The rows of one setting: `cells[metric, key][method][seed]` is a value and the number of items behind it."""
 
     title: str
-    values: dict[tuple[str, Key], dict[str, dict[int, float]]] = field(default_factory=dict)
-    items: dict[tuple[str, Key], dict[str, set[int]]] = field(default_factory=dict)
+    cells: dict[tuple[str, Key], dict[str, dict[int, tuple[float, int]]]] = field(default_factory=dict)
 
     def of(self, column: Column) -> dict[str, dict[int, float]]:
         """method -> seed -> mean over the keys of the column that this block has at all; seeds that lack one are out."""
-        parts = [self.values[column.metric, key] for key in column.keys if (column.metric, key) in self.values]
+        parts = [self.cells[column.metric, key] for key in column.keys if (column.metric, key) in self.cells]
         averages: dict[str, dict[int, float]] = {}
         for method in dict.fromkeys(name for part in parts for name in part):
-            if all(method in part for part in parts):
-                seeds = set.intersection(*(set(part[method]) for part in parts))
-                if seeds:
-                    averages[method] = {s: float(np.mean([part[method][s] for part in parts])) for s in sorted(seeds)}
+            seeds = set.intersection(*(set(part.get(method, ())) for part in parts))
+            if seeds:
+                averages[method] = {s: float(np.mean([part[method][s][0] for part in parts])) for s in sorted(seeds)}
         return averages
 
     def numbers(self, column: Column, method: str | None = None) -> set[int]:
         """The numbers of items behind a column, for one method or for all."""
-        counts: set[int] = set()
-        for key in column.keys:
-            for name, some in self.items.get((column.metric, key), {}).items():
-                counts |= some if method in (None, name) else set()
-        return counts
+        found = [self.cells.get((column.metric, key), {}).items() for key in column.keys]
+        return {n for each in found for name, seeds in each if method in (None, name) for _, n in seeds.values()}
 
 
 def span(numbers: Iterable[int]) -> str:
@@ -110,15 +105,14 @@ def in_blocks(rows: Sequence[Row]) -> list[SettingBlock]:
         if len(rates[title]) > 1 and row.get("rate") is not None:
             title = ", ".join(filter(None, [title, f"{100 * row['rate']:g} % missing"]))
         block = blocks.setdefault(title, SettingBlock(title))
-        at, method = (row["metric"], key_of(row)), str(row["method"])
-        seeds = block.values.setdefault(at, {}).setdefault(method, {})
+        method = str(row["method"])
+        seeds = block.cells.setdefault((row["metric"], key_of(row)), {}).setdefault(method, {})
         if row["seed"] in seeds:
             raise InputError(
                 f"two rows say {row['metric']} of {row['task']} for {method}, seed {row['seed']}, dataset "
                 f"{row.get('dataset')!r}, setting {row.get('setting')!r}; tell them apart by their setting"
             )
-        seeds[row["seed"]] = float(row["value"])
-        block.items.setdefault(at, {}).setdefault(method, set()).add(int(row["n"]))
+        seeds[row["seed"]] = (float(row["value"]), int(row["n"]))
     return list(blocks.values())
 
 
@@ -240,11 +234,8 @@ Meta = Mapping[str, Any] | None
 def retrieval_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("R@1",)) -> ResultTable:
     """Directions across, by dataset, and their average: tables 1, 3 (one block per setting), 5 (R@5) and 6 (R@10)."""
     some = _directed(rows, metrics)
-    columns = [
-        Column(key[0], key[1].replace("->", "→"), metric, (key,)) for key in _by_dataset(some) for metric in metrics
-    ]
-    table = build(f"Retrieval, {', '.join(metrics)}", some, columns + _averages(some, metrics), meta)
-    return _with_chance(table, rows, metrics)
+    columns = _columns(some, metrics) + _averages(some, metrics)
+    return _with_chance(build(f"Retrieval, {', '.join(metrics)}", some, columns, meta), rows, metrics)
 
 
 def classification_table(
@@ -252,13 +243,9 @@ def classification_table(
 ) -> ResultTable:
     """Ways to classify across, by dataset, and the average of those with nothing taken away: table 2."""
     some = _plain(rows, metrics, lambda task: task.startswith("classification "))
-    columns = [
-        Column(key[0], key[1].removeprefix("classification "), metric, (key,))
-        for key in _by_dataset(some)
-        for metric in metrics
-    ]
     whole = [row for row in some if " without " not in row["task"]]
-    return build(f"Classification, {', '.join(metrics)} (%)", some, columns + _averages(whole, metrics), meta)
+    columns = _columns(some, metrics) + _averages(whole, metrics)
+    return build(f"Classification, {', '.join(metrics)} (%)", some, columns, meta)
 
 
 def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> ResultTable:
@@ -324,42 +311,43 @@ def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1")
 def measure_table(rows: Sequence[Row], metrics: Sequence[str], title: str, meta: Meta = None) -> ResultTable:
     """Every task that has one of the metrics across: imputation errors, coverage, anchor shift, gap and uniformity."""
     some = _plain(rows, metrics, lambda task: True)
-    there = {(row["metric"], key_of(row)) for row in some}
-    columns = [
-        Column(key[0], key[1].replace("->", "→"), metric, (key,))
-        for key in _by_dataset(some)
-        for metric in metrics
-        if (metric, key) in there
-    ]
-    return build(title, some, columns, meta)
+    return build(title, some, _columns(some, metrics), meta)
 
 
 def dataset_table(meta: Meta) -> ResultTable:
     """Datasets down; modalities with their widths, rows and source across: table 4."""
     described = (meta or {}).get("datasets", {})
     names = list(dict.fromkeys(name for one in described.values() for name in one.get("modalities", {})))
-    columns = [Column("modalities", name, "", ()) for name in names] + [
-        Column("", c, "", ()) for c in ("rows", "source")
-    ]
-    lines = []
-    for dataset, one in described.items():
-        widths = [one.get("modalities", {}).get(name) for name in names]
-        cells = [*widths, one.get("rows"), one.get("source")]
-        lines.append(ResultLine(dataset, "baseline", tuple(None if cell is None else str(cell) for cell in cells)))
-    notes = ("Numbers under modalities are widths.",) if names else ()
-    return ResultTable("Datasets", tuple(columns), (("", tuple(lines)),) if lines else (), notes)
+    heads = [("modalities", name) for name in names] + [("", "rows"), ("", "source")]
+    cells = {
+        dataset: [*(one.get("modalities", {}).get(name) for name in names), one.get("rows"), one.get("source")]
+        for dataset, one in described.items()
+    }
+    return _of_words("Datasets", heads, cells, ("Numbers under modalities are widths.",) if names else ())
 
 
 def setting_table(meta: Meta) -> ResultTable:
     """Settings down; how complete their training rows are across."""
     shares = {"blocks missing (%)": "missing", "complete rows (%)": "complete", "pairs seen (%)": "pairs"}
-    columns = [Column("", name, "", ()) for name in ("training rows", *shares, "rarest pair")]
-    lines = []
-    for setting, rows in (meta or {}).get("training", {}).items():
-        cells = (str(rows["rows"]), *(f"{100 * rows[key]:.1f}" for key in shares.values()), str(rows["rarest"]))
-        lines.append(ResultLine(setting, "baseline", cells))
-    notes = ("Rarest pair: how many rows have the two modalities that are together least often.",)
-    return ResultTable("Training rows", tuple(columns), (("", tuple(lines)),) if lines else (), notes)
+    cells = {
+        setting: [rows["rows"], *(f"{100 * rows[key]:.1f}" for key in shares.values()), rows["rarest"]]
+        for setting, rows in (meta or {}).get("training", {}).items()
+    }
+    heads = [("", name) for name in ("training rows", *shares, "rarest pair")]
+    note = "Rarest pair: how many rows have the two modalities that are together least often."
+    return _of_words("Training rows", heads, cells, (note,))
+
+
+def _of_words(
+    title: str, heads: Sequence[tuple[str, str]], cells: Mapping[str, Sequence[Any]], notes: tuple[str, ...]
+) -> ResultTable:
+    """A table of cells that are no measurements; `heads` are the group and the name of each column."""
+    lines = tuple(
+        ResultLine(name, "baseline", tuple(None if cell is None else str(cell) for cell in line))
+        for name, line in cells.items()
+    )
+    columns = tuple(Column(group, name, "", ()) for group, name in heads)
+    return ResultTable(title, columns, (("", lines),) if lines else (), notes)
 
 
 def all_tables(results: Mapping[str, Any]) -> dict[str, ResultTable]:
@@ -367,34 +355,28 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, ResultTable]:
     rows, meta = results["rows"], results.get("meta") or {}
     ranked = [name for name in names_of("retrieval") if describe(name).sign]  # levels of chance are no result
     recalls = [name for name in ranked if describe(name).unit == "%"]
-    pools = [row for row in rows if row["task"].startswith("mixed-pool")]
     made = {
         **{f"retrieval-{name.replace('@', '')}": retrieval_table(rows, meta, metrics=(name,)) for name in ranked},
         "retrieval-re-ranked": measure_table(_reranked(rows), recalls, "Retrieval before and after re-ranking", meta),
         "retrieval-average": average_table(rows, meta),
         "generative": generative_table(rows),
         "ablation": ablation_table(rows, meta),
-        **{
-            "classification" if name == "accuracy" else f"classification-{_file_name(name.removeprefix('macro-'))}": (
-                classification_table(rows, meta, metrics=(name,))
-            )
-            for name in names_of("classification")
-        },
-        "mixed-pool": measure_table(pools, recalls, "Mixed pool", meta),
-        "fused": measure_table(
-            [row for row in rows if row["task"].startswith("fused")], recalls, "Fused queries", meta
-        ),
-        "coverage": measure_table(rows, ["coverage"], "Percent of hidden entries inside intervals of that level", meta),
-        **{
-            name: measure_table([row for row in rows if row["metric"] != "coverage"], names_of(group), title, meta)
-            for group in measures()
-            if group not in ("classification", "fused")
-            for name, title in [TABLES.get(group, (group, group))]
-        },
-        **{f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()},
-        "datasets": dataset_table(meta),
-        "settings": setting_table(meta),
     }
+    for name in names_of("classification"):
+        file = "classification" if name == "accuracy" else f"classification-{_file_name(name.removeprefix('macro-'))}"
+        made[file] = classification_table(rows, meta, metrics=(name,))
+    for start, file, title in (("mixed-pool", "mixed-pool", "Mixed pool"), ("fused", "fused", "Fused queries")):
+        made[file] = measure_table([row for row in rows if row["task"].startswith(start)], recalls, title, meta)
+    made["coverage"] = measure_table(
+        rows, ["coverage"], "Percent of hidden entries inside intervals of that level", meta
+    )
+    others = [row for row in rows if row["metric"] != "coverage"]
+    for group in measures():
+        if group not in ("classification", "fused"):
+            file, title = TABLES.get(group, (group, group))
+            made[file] = measure_table(others, names_of(group), title, meta)
+    made |= {f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()}
+    made |= {"datasets": dataset_table(meta), "settings": setting_table(meta)}
     if len(made["ablation"].columns) < 2:
         del made["ablation"]  # no method comes in variants
     if not any(":" in row["method"] for row in rows):
@@ -452,6 +434,17 @@ def _by_dataset(rows: Sequence[Row]) -> list[Key]:
     keys = list(dict.fromkeys(key_of(row) for row in rows))
     datasets = list(dict.fromkeys(key[0] for key in keys))
     return sorted(keys, key=lambda key: datasets.index(key[0]))
+
+
+def _columns(rows: Sequence[Row], metrics: Sequence[str]) -> list[Column]:
+    """A column for every task that has one of the metrics, by dataset."""
+    there = {(row["metric"], key_of(row)) for row in rows}
+    return [
+        Column(key[0], key[1].removeprefix("classification ").replace("->", "→"), metric, (key,))
+        for key in _by_dataset(rows)
+        for metric in metrics
+        if (metric, key) in there
+    ]
 
 
 def _averages(rows: Sequence[Row], metrics: Sequence[str]) -> list[Column]:

@@ -18,8 +18,8 @@ from calmrl._support.text import Line, Number, Table, listed, plural, to_text
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.protocols import Progress, no_progress
 from calmrl.report import Code, Figure, Page, PageSection, Text, write_page
-from calmrl.report.blocks import Block
 from calmrl.report.figures import Mark, clip, dots, upset
+from calmrl.report.page import Block
 from calmrl.report.style import style_of
 from calmrl.sources import dataset_or_path
 from calmrl.workflows.diagnose.examine import Diagnosis, examine

@@ -8,10 +8,9 @@ import numpy as np
 
 from calmrl._support.text import Table, capital, plural
 from calmrl.metrics.registry import describe, names_of
-from calmrl.metrics.significance import mean_interval
-from calmrl.report.blocks import Block, Figure, Text
 from calmrl.report.estimates import (
     better,
+    curve_of,
     drawn_spread,
     headline,
     headline_rows,
@@ -22,7 +21,8 @@ from calmrl.report.estimates import (
     several,
 )
 from calmrl.report.figures import Curve, Mark, Panel, curves, dots, scatter, small_curves
-from calmrl.report.results import CurvePoint, Estimate, ResultRow, Results, ResultsFile, group
+from calmrl.report.page import Block, Figure, Text
+from calmrl.report.results import CurvePoint, Estimate, ResultRow, Results, ResultsFile, estimate, group
 from calmrl.report.style import OURS, base_method, style_of
 
 MANY = 40  # rows of a panel
@@ -62,8 +62,7 @@ def compare_panel(results: Results, rows: Sequence[ResultRow], name: str, task: 
     """Dots of all methods for rows of one setting, task and metric."""
     metric, place = rows[0].metric, results.place_name(rows[0].place)
     estimates: dict[str, Estimate] = group(rows, lambda row: row.method)
-    order = ranked(estimates, metric)
-    order = [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
+    order = results.ideal_last(ranked(estimates, metric))
     label, decimals = describe(metric).axis, describe(metric).decimals
     marks = [_mark(method, estimates[method], method) for method in order]
     first = "; ".join(f"{method} {estimates[method].text(decimals)}" for method in order[:3])
@@ -212,14 +211,10 @@ def step_curves(results: Results, field: str) -> dict[tuple[str, str], list[Curv
         estimates = group(here, lambda row: (row.method, levels[row.place]))
         if len({at for _, at in estimates}) < 2:
             continue
-        lines = []
-        for method in ranked(group(here, lambda row: row.method), metric):
-            points = sorted((at, estimate) for (name, at), estimate in estimates.items() if name == method)
-            low, high = [e.mean - (e.half or 0) for _, e in points], [e.mean + (e.half or 0) for _, e in points]
-            lines.append(
-                Curve(method, [at for at, _ in points], [e.mean for _, e in points], style_of(method), low, high)
-            )
-        frames[dataset, kind] = lines
+        frames[dataset, kind] = [
+            curve_of(method, sorted((at, one) for (name, at), one in estimates.items() if name == method))
+            for method in ranked(group(here, lambda row: row.method), metric)
+        ]
     return frames
 
 
@@ -329,11 +324,8 @@ def _frames(steps: Sequence[CurvePoint], field: str) -> dict[str, list[Curve]]:
             by_step.setdefault(step.method, {}).setdefault(step.step, []).append(value)
     frames: dict[str, list[Curve]] = {}
     for method, points in by_step.items():
-        x = sorted(points)
-        y = [float(np.mean(points[at])) for at in x]
-        half = [mean_interval(points[at]).half or 0.0 for at in x]
-        low, high = [a - b for a, b in zip(y, half, strict=True)], [a + b for a, b in zip(y, half, strict=True)]
-        frames.setdefault(base_method(method)[0], []).append(Curve(method, x, y, style_of(method), low, high))
+        means = [(at, estimate(values, [0])) for at, values in sorted(points.items())]
+        frames.setdefault(base_method(method)[0], []).append(curve_of(method, means))
     return frames
 
 

@@ -1,17 +1,105 @@
-"""What the numbers are about: datasets, settings, patterns, methods, what single queries find, and how to repeat it."""
+"""The page of results: its sections in their order, and those that tables and pictures alone make.
+
+What the numbers are about (data sets, settings, patterns, methods), what single queries find, and how to repeat it.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 import yaml
 
-from calmrl._support.text import Cell, Line, Number, Table, plural
+from calmrl._support.text import Cell, Line, Number, Picture, Sound, Table, listed, plural
 from calmrl.data.features.feature_set import ROW
-from calmrl.report.blocks import Album, Block, Code, Figure, Text
-from calmrl.report.estimates import readable
+from calmrl.data.media.images import open_image
+from calmrl.data.media.problems import Unreadable
+from calmrl.data.media.streams import clip, read_audio
+from calmrl.metrics.registry import describe, names_of
+from calmrl.report import comparison, completion
+from calmrl.report.estimates import better, headline, matrix, readable, several, verdict
 from calmrl.report.figures import Panel, upset
-from calmrl.report.results import FoundItem, Neighbours, Results, TrainingRows
+from calmrl.report.page import Block, Code, Figure, Page, PageSection, Text
+from calmrl.report.results import FoundItem, Neighbours, ResultRow, Results, TrainingRows
+
+
+def build_page(results: Results, title: str = "") -> Page:
+    """The report. Only what there is data for is shown.
+
+    Examples
+    --------
+    >>> page = build_page(read_results(["run-1", "run-2"]))  # doctest: +SKIP
+    """
+    parts = {
+        "Read this first": _notes(results),
+        "Comparison": comparison.comparison(results) if several(results) else [],
+        "Retrieval": comparison.retrieval(results),
+        "Classification": comparison.classification(results),
+        "Missing rates": comparison.rates(results),
+        "Complete rows": comparison.complete_rows(results),
+        "Imputed vectors": completion.imputation(results),
+        "Predicted uncertainty": completion.coverage(results),
+        "Anchor shift": completion.shift(results),
+        "Maps": comparison.maps(results),
+        "Nearest neighbours": neighbours(results),
+        "Training": comparison.training(results),
+        "Other measurements": _other(results),
+        "Data and missing patterns": data(results),
+        "Methods": methods(results),
+        "Repeat it": repeat(results),
+    }
+    sections = [PageSection(name, _captioned(blocks, results.left_out)) for name, blocks in parts.items() if blocks]
+    first = _captioned([comparison.main_table(results)], results.left_out)
+    return Page(title or _title(results), verdict(results), first, sections)
+
+
+def _captioned(blocks: Sequence[Block], sentence: str) -> list[Block]:
+    """The same blocks, with the sentence below every table."""
+    if not sentence:
+        return list(blocks)
+    return [
+        replace(block, caption=f"{block.caption} {sentence}") if isinstance(block, Table) else block for block in blocks
+    ]
+
+
+def _notes(results: Results) -> list[Block]:
+    """Remarks on the data and on what could not be measured."""
+    return [Text(note) for source in results.sources for note in source.meta.notes]
+
+
+def _other(results: Results) -> list[Block]:
+    """Whatever no other section shows, a table per setting and metric."""
+    blocks: list[Block] = []
+    first = headline(results.rows)
+    rows = [row for row in results.rows if not _in_sections(row) and (row.task, row.metric) != first]
+    for place, here in results.by_place(rows):
+        for metric in dict.fromkeys(row.metric for row in here):
+            at = [row for row in here if row.metric == metric]
+            caption = f"{place}: {describe(metric).axis}{better(metric)}."
+            blocks.append(matrix(results, at, lambda row: row.task, caption))
+    return blocks
+
+
+def _in_sections(row: ResultRow) -> bool:
+    if row.metric in names_of("retrieval"):
+        return row.task == "average" or "->" in row.task or row.task.startswith(("mixed-pool", "fused"))
+    if row.metric in names_of("classification"):
+        return row.task.startswith("classification")
+    return row.metric in completion.SHOWN
+
+
+def _title(results: Results) -> str:
+    datasets = list(dict.fromkeys(row.dataset for row in results.rows))
+    methods = list(dict.fromkeys(row.method for row in results.rows))
+    what = f"{len(methods)} methods" if len(methods) > 1 else f"Evaluation of {methods[0]}"
+    missing = " with missing modalities" if results.settings else ""
+    return f"{what} on {listed(datasets)}{missing}"
 
 
 def data(results: Results) -> list[Block]:
@@ -164,3 +252,66 @@ def _first(every: list[Neighbours]) -> list[Neighbours]:
     kept = [each for found in taken.values() for each in found[:QUERIES]]
     order = list(dict.fromkeys(each.query for each in kept))
     return sorted(kept, key=lambda each: order.index(each.query))
+
+
+SIDE = 96  # pixels
+INSIDE = "data:"  # begins a picture or sound that results.json holds itself
+MP3 = "audio/mpeg"
+
+
+class Media(Protocol):
+    """What may have a picture and a sound: paths from the directory of results.json, or data URIs."""
+
+    picture: str | None
+    sound: str | None
+
+
+class Album:
+    """Turns sources into pictures and sounds; `unread` names those that are not there or cannot be read."""
+
+    def __init__(self) -> None:
+        self.pictures, self.sounds, self.unread = count(1), count(1), list[str]()
+
+    def cell(self, folder: Path, media: Media, text: str, about: str) -> Cell:
+        """A cell with the text and what there is to see and hear; paths begin at `folder`."""
+        return Cell(text, self._picture(folder, media.picture, about), self._sound(folder, media.sound, about))
+
+    def _picture(self, folder: Path, source: str | None, about: str) -> Picture | None:
+        if source is None:
+            return None
+        try:
+            small = open_image(_content(folder, source))
+        except Unreadable:
+            self._note(source)
+            return None
+        small.thumbnail((SIDE, SIDE))
+        buffer = io.BytesIO()
+        small.save(buffer, "JPEG", quality=80)
+        return Picture(f"picture-{next(self.pictures)}.jpg", buffer.getvalue(), f"picture: {about}")
+
+    def _sound(self, folder: Path, source: str | None, about: str) -> Sound | None:
+        if source is None:
+            return None
+        try:
+            content = _content(folder, source)
+            if isinstance(content, bytes) and source.startswith(f"{INSIDE}{MP3};"):
+                read_audio(content)  # a clip already, if it is a sound at all
+                mp3 = content
+            else:
+                mp3 = clip(content)
+        except Unreadable:
+            self._note(source)
+            return None
+        return Sound(f"sound-{next(self.sounds)}.mp3", mp3, MP3, f"sound: {about}")
+
+    def _note(self, source: str) -> None:
+        self.unread.append("one inside results.json" if source.startswith(INSIDE) else source)
+
+
+def _content(folder: Path, source: str) -> bytes | Path:
+    if not source.startswith(INSIDE):
+        return folder / source
+    try:
+        return base64.b64decode(source.partition(",")[2])
+    except binascii.Error as error:
+        raise Unreadable("not base64", f"one inside results.json: {error}") from error

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from calmrl._support.text import plural
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Figure
-from calmrl.report.estimates import drawn_spread, matrix, ranked, readable
-from calmrl.report.figures import Curve, Mark, Panel, curves, dots
+from calmrl.report.estimates import curve_of, drawn_spread, matrix, ranked, readable
+from calmrl.report.figures import Mark, Panel, curves, dots
+from calmrl.report.page import Block, Figure
 from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.style import BLUE, GREY, INK, Style, style_of
 
@@ -87,12 +87,10 @@ def coverage(results: Results) -> list[Block]:
     panels, tables = list[Panel](), list[Block]()
     for name, here in results.by_place(rows):
         estimates = group(here, lambda row: (row.method, _level(row.task)))
-        lines = []
-        for method in dict.fromkeys(row.method for row in here):
-            levels = sorted(level for m, level in estimates if m == method)
-            at = [estimates[method, level] for level in levels]
-            low, high = [e.mean - (e.half or 0) for e in at], [e.mean + (e.half or 0) for e in at]
-            lines.append(Curve(method, levels, [e.mean for e in at], style_of(method), low, high))
+        lines = [
+            curve_of(method, sorted((level, one) for (m, level), one in estimates.items() if m == method))
+            for method in dict.fromkeys(row.method for row in here)
+        ]
         alt = f"Curves, {name}: measured against promised coverage of {plural(len(lines), 'method')}. "
         alt += "; ".join(f"{line.label}: {line.y[-1]:.1f} % at level {line.x[-1]:g} %" for line in lines[:3]) + "."
         number, x, y = (
