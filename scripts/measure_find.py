@@ -19,7 +19,7 @@ import numpy as np
 
 from calmrl.encoders import EncoderSet
 from calmrl.search.words import name_words
-from calmrl.workflows.open import open_index
+from calmrl.workflows.index import open_index
 
 FOLDERS = ("animals", "buildings", "food", "plants", "recreation", "tools", "transportation")
 PICTURES, NAMED, FIRST = 600, 200, 5

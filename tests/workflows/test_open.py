@@ -16,7 +16,7 @@ from calmrl._support.filesystem import locked
 from calmrl._support.places import index_of
 from calmrl.cli import main
 from calmrl.errors import InputError
-from calmrl.workflows.open import cached_indexes, open_index
+from calmrl.workflows.index import cached_indexes, open_index
 from tests.support.colour_world import ENCODED, colour, write_item, write_picture, write_sound
 
 

@@ -74,7 +74,7 @@ def entries(shelf: str) -> dict[str, str]:
 
         return shipped()
     if shelf == INDEXES:
-        from calmrl.workflows.open import cached_indexes
+        from calmrl.workflows.index import cached_indexes
 
         return {
             str(

@@ -33,7 +33,7 @@ def run(
     check_source(source)
     from calmrl.server import run_server
     from calmrl.server.run import check_installed, show
-    from calmrl.workflows.open import open_index
+    from calmrl.workflows.index import open_index
 
     check_installed()
     with Progress() as progress:

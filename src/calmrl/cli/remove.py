@@ -29,7 +29,7 @@ def run(
     if gone:
         if index is not None:
             raise InputError(f"--gone is about the indexes in the cache, so {index} says nothing; leave it out")
-        from calmrl.workflows.open import remove_gone
+        from calmrl.workflows.index import remove_gone
 
         note(f"removed {plural(remove_gone(note), 'index', 'indexes')}")
         return

@@ -129,7 +129,7 @@ def _opened(index: str, place: str | None, own: bool) -> Index:
         if since:
             note(since.sentence(index))
         return opened
-    from calmrl.workflows.open import open_index
+    from calmrl.workflows.index import open_index
 
     where = place or index_of(index)
     note(f"{index} is no index: searching that of its files, {where}")

@@ -8,11 +8,11 @@ from .evaluate import evaluate as evaluate
 from .extract import extract as extract
 from .impute import Imputation as Imputation
 from .impute import impute as impute
+from .index import OpenedIndex as OpenedIndex
 from .index import index as index
+from .index import open_index as open_index
 from .init import Start as Start
 from .init import init as init
-from .open import OpenedIndex as OpenedIndex
-from .open import open_index as open_index
 from .report import WrittenReport as WrittenReport
 from .report import report as report
 from .train import train as train

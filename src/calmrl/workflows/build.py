@@ -53,13 +53,10 @@ def media_inputs(config: TrainConfig) -> MediaInputs:
 
 def open_media(config: TrainConfig) -> tuple[dict[str, Any], list[Any], list[str]]:
     """(training rows by source, validation rows, notes). All that is missing on disk is in one error."""
-    inputs, problems, notes = media_inputs(config), list[str](), list[str]()
-    manifests: dict[str, Manifest] = {}
-    for name, section in config.sources.items():
-        try:
-            manifests[name] = read_media(section, inputs, config.root, report=_note_to(notes, name))
-        except InputError as error:
-            problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
+    inputs, notes = media_inputs(config), list[str]()
+    manifests, problems = _each_source(
+        config, lambda name, section: read_media(section, inputs, config.root, report=_note_to(notes, name))
+    )
     problems += inputs.missing()
     if problems:
         raise InputError("\n  ".join(["something is missing", *problems]))
@@ -80,6 +77,19 @@ def open_media(config: TrainConfig) -> tuple[dict[str, Any], list[Any], list[str
     if not validation:
         notes.append('no row has split "val": the last checkpoint is kept, not the best')
     return train, validation, notes
+
+
+def _each_source(
+    config: TrainConfig, open_source: Callable[[str, SourceSection], Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """(what each source that can be opened gives, what is wrong with the others)"""
+    opened, problems = dict[str, Any](), list[str]()
+    for name, section in config.sources.items():
+        try:
+            opened[name] = open_source(name, section)
+        except InputError as error:
+            problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
+    return opened, problems
 
 
 def open_test_media(config: TrainConfig, inputs: MediaInputs | None = None) -> dict[str, Any]:
@@ -232,14 +242,13 @@ def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None
     if MODELS[config.model.kind].reads == "media":
         media, held_out, notes = open_media(config)
         return Data(dict(media), list(held_out), {}, notes)
-    opened, problems = dict(given or {}), []
-    for name, section in config.sources.items():
-        try:
-            if name not in opened:
-                opened[name] = open_features_of(section, config.root)
-            _ = opened[name].split  # reads the table of rows
-        except InputError as error:
-            problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
+
+    def opens(name: str, section: SourceSection) -> FeatureSet:
+        features = given[name] if given and name in given else open_features_of(section, config.root)
+        _ = features.split  # reads the table of rows
+        return features
+
+    opened, problems = _each_source(config, opens)
     if problems:
         found = f"{len(problems)} of {plural(len(config.sources), 'source')} cannot be opened"
         raise InputError("\n  ".join([found, *problems]))

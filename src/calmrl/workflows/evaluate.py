@@ -7,6 +7,7 @@ import base64
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -153,7 +154,7 @@ class Evaluation:
     neighbours: list[dict[str, Any]] = field(default_factory=list)
     not_measured: dict[str, list[str]] = field(
         default_factory=dict
-    )  # by data set: measures, and what the rows lack for them
+    )  # by data set: what the rows lack for which measure
     notes: list[str] = field(default_factory=list)
 
     def add(
@@ -179,14 +180,12 @@ class Evaluation:
     @property
     def remarks(self) -> list[str]:
         """What must be known before these numbers are used."""
-        by_set = {name: [row for row in self.rows if row["dataset"] == name] for name in self.datasets}
-        several = len(by_set) > 1
-        warnings = {
-            name: [*(f"not measured: {text}" for text in self.not_measured[name]), *remarks(rows)]
-            for name, rows in by_set.items()
-        }
-        named = [f"{name}: {text}" if several else text for name, texts in warnings.items() for text in texts]
-        return [*self.notes, *named]
+        found = list(self.notes)
+        for name in self.datasets:
+            warnings = remarks([row for row in self.rows if row["dataset"] == name])
+            texts = [*(f"not measured: {text}" for text in self.not_measured[name]), *warnings]
+            found += [f"{name}: {text}" for text in texts] if len(self.datasets) > 1 else texts
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
@@ -247,14 +246,12 @@ def evaluate(
     >>> evaluate("runs/first")  # doctest: +SKIP
     """
     features = None if data is None else Path(data)
-    if out is None:
-        with opened(engine, address) as started:
-            spread = None if engine == "local" else started
-            return _evaluate(Path(folder), features, relevant_by, sources, device, spread)
-    with new_file(out, force=force) as draft, opened(engine, address) as started:
+    file = nullcontext() if out is None else new_file(out, force=force)
+    with file as draft, opened(engine, address) as started:
         spread = None if engine == "local" else started
         evaluation = _evaluate(Path(folder), features, relevant_by, sources, device, spread)
-        draft.write_text(json.dumps(evaluation.as_dict(), indent=1), encoding="utf-8")
+        if draft is not None:
+            draft.write_text(json.dumps(evaluation.as_dict(), indent=1), encoding="utf-8")
     return evaluation
 
 
@@ -395,14 +392,8 @@ def _evaluate_media(model: Trained, evaluation: Evaluation, config: TrainConfig,
     inputs = media_inputs(config)
     for name, media in open_test_media(config, inputs).items():
         z, present = encode_all(model.model, [media], device)
-        given: dict[str, Any] = {
-            "z": z,
-            "present": present,
-            "align": model.align,
-            "labelled": lambda: None,
-            "seed": 0,
-        }
         not_measured = _not_measured(model, present)
+        given: dict[str, Any] = {"z": z, "present": present, "align": model.align, "labelled": lambda: None, "seed": 0}
         measured = measure_rows(["retrieval", "imputation", "shift", "geometry"], not_measured, **given)
         measured += inputs.measure(model.model, media, z, present, device)
         widths = dict.fromkeys(model.names, model.width)

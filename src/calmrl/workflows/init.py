@@ -24,6 +24,13 @@ from calmrl.workflows.survey import Survey, survey
 TABLE = "items.csv"
 SIMPLE = re.compile(r"[\w./][\w./-]*")
 RESPLIT = "{by: id, val: 0.1, test: 0.3}"
+IMPUTE = """# {command}
+# Vectors for the modalities that items lack; the imputer is chosen on blocks that are held out.
+kind: impute
+imputer: {{method: auto}}
+std: true  # also write how uncertain every imputed number is
+seed: 0
+"""
 
 
 @dataclass(frozen=True)
@@ -62,20 +69,28 @@ def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool 
     notes = [f"problem: {line}" for line in seen.problems.lines(allowed=False)]
     texts: dict[str, str] = {}
     features = home
+    commands: dict[str, str] = {}
     if seen.manifest is not None:
         features = out / "features"
-        texts["extract.yaml"] = _extract_text(seen, _items_text(seen, source, out), out, features)
+        commands["extract"] = _command("extract", out / "extract.yaml", "--out", features)
+        texts["extract.yaml"] = _extract_text(seen, _items_text(seen, source, out), commands["extract"])
         notes += _missing_packages(seen)
     if len(seen.names) > 1:
-        texts["train.yaml"] = _train_text(seen, features, out)
-        texts["compare.yaml"] = _compare_text(seen, features, out)
-        texts["impute.yaml"] = _impute_text(features, out)
+        commands |= {
+            "diagnose": _command("diagnose", features, "--out", out / "diagnosis"),
+            "train": _command("train", out / "train.yaml", "--out", out / "run"),
+            "evaluate": _command("evaluate", out / "run"),
+            "compare": _command("compare", out / "compare.yaml", "--out", out / "comparison"),
+            "impute": _command("impute", features, "--config", out / "impute.yaml", "--out", out / "imputed"),
+        }
+        texts["train.yaml"] = _train_text(seen, features, commands)
+        texts["compare.yaml"] = _compare_text(seen, features, commands)
+        texts["impute.yaml"] = IMPUTE.format(command=commands["impute"])
     else:
         notes.append(
             f"one modality ({seen.names[0]}) leaves nothing to align or to impute from; no train.yaml is written"
         )
-    commands = _commands(seen, features, out, texts)
-    texts["notes.md"] = _notes_text(home, seen, commands, notes)
+    texts["notes.md"] = _notes_text(home, seen, commands, notes, out / "run")
     files = []
     out.mkdir(parents=True, exist_ok=True)
     if seen.form == "folder" and seen.manifest is not None:
@@ -84,7 +99,7 @@ def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool 
         with new_file(out / name, force=force) as draft:
             draft.write_text(text, encoding="utf-8")
         files.append(out / name)
-    return Start(seen, files, commands, notes)
+    return Start(seen, files, list(commands.values()), notes)
 
 
 def _missing_packages(seen: Survey) -> list[str]:
@@ -149,7 +164,7 @@ def _quoted(value: str | Path) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _extract_text(seen: Survey, items: str, out: Path, features: Path) -> str:
+def _extract_text(seen: Survey, items: str, command: str) -> str:
     encoders = "".join(f"  {_scalar(name)}: {default_name(name, kind)}\n" for name, kind in seen.kinds.items())
     unknown = sorted({problem.column for problem in seen.problems if problem.kind == "unknown column"})
     ignore = (
@@ -158,7 +173,7 @@ def _extract_text(seen: Survey, items: str, out: Path, features: Path) -> str:
         else ""
     )
     return (
-        f"# {_command('extract', out / 'extract.yaml', '--out', features)}\n"
+        f"# {command}\n"
         "# Frozen encoders turn texts, pictures and sounds into vectors. `calmrl ls encoders` lists others.\n"
         "kind: extract\n"
         f"{items}"
@@ -177,39 +192,38 @@ def _allow_text(seen: Survey) -> str:
     return "allow_missing: false  # true: what cannot be decoded counts as missing\n"
 
 
-def _source_text(seen: Survey, features: Path, out: Path, indent: str) -> str:
+def _source_text(seen: Survey, features: Path, commands: dict[str, str], indent: str) -> str:
     lines = [f"features: {_scalar(features)}"]
-    if seen.manifest is not None:
-        needs = f"run {_command('extract', out / 'extract.yaml', '--out', features)}"
-        lines.append(f"needs: {_scalar(needs)}")
+    if "extract" in commands:
+        lines.append(f"needs: {_scalar('run ' + commands['extract'])}")
     if not seen.has_split():
         lines.append(f"resplit: {RESPLIT}  # the data have no split: shares of the items, drawn by seed")
     return "".join(f"{indent}{line}\n" for line in lines)
 
 
-def _train_text(seen: Survey, features: Path, out: Path) -> str:
+def _train_text(seen: Survey, features: Path, commands: dict[str, str]) -> str:
     return (
-        f"# {_command('train', out / 'train.yaml', '--out', out / 'run')}\n"
+        f"# {commands['train']}\n"
         "# One space for all modalities, learned from the items as they are, holes included. `calmrl ls methods` lists\n"
         "# other methods.\n"
         "kind: train\n"
         "method: aligner\n"
-        f"sources:\n  own:\n{_source_text(seen, features, out, '    ')}"
+        f"sources:\n  own:\n{_source_text(seen, features, commands, '    ')}"
         f"modalities: {_listed(seen.names)}\n"
         "seed: 0\n"
     )
 
 
-def _compare_text(seen: Survey, features: Path, out: Path) -> str:
+def _compare_text(seen: Survey, features: Path, commands: dict[str, str]) -> str:
     labelled = seen.repeats_texts() and all(label is not None for label in seen.labels)
     relevant = (
         "relevant_by: labels  # texts repeat: every item with the label of the query counts\n" if labelled else ""
     )
     return (
-        f"# {_command('compare', out / 'compare.yaml', '--out', out / 'comparison')}\n"
+        f"# {commands['compare']}\n"
         "# Which method suits these data: all get the same rows, steps and trials, and validation rows choose.\n"
         "kind: compare\n"
-        f"source:\n{_source_text(seen, features, out, '  ')}"
+        f"source:\n{_source_text(seen, features, commands, '  ')}"
         f"modalities: {_listed(seen.names)}\n"
         "settings: as-is  # items lack what they lack; nothing is hidden on purpose\n"
         f"{relevant}"
@@ -218,41 +232,13 @@ def _compare_text(seen: Survey, features: Path, out: Path) -> str:
     )
 
 
-def _impute_text(features: Path, out: Path) -> str:
-    line = _command("impute", features, "--config", out / "impute.yaml", "--out", out / "imputed")
-    return (
-        f"# {line}\n"
-        "# Vectors for the modalities that items lack; the imputer is chosen on blocks that are held out.\n"
-        "kind: impute\n"
-        "imputer: {method: auto}\n"
-        "std: true  # also write how uncertain every imputed number is\n"
-        "seed: 0\n"
-    )
-
-
-def _commands(seen: Survey, features: Path, out: Path, texts: dict[str, str]) -> list[str]:
-    commands = []
-    if "extract.yaml" in texts:
-        commands.append(_command("extract", out / "extract.yaml", "--out", features))
-    if "train.yaml" in texts:
-        commands += [
-            _command("diagnose", features, "--out", out / "diagnosis"),
-            _command("train", out / "train.yaml", "--out", out / "run"),
-            _command("evaluate", out / "run"),
-            _command("compare", out / "compare.yaml", "--out", out / "comparison"),
-            _command("impute", features, "--config", out / "impute.yaml", "--out", out / "imputed"),
-        ]
-    return commands
-
-
-def _notes_text(source: Path, seen: Survey, commands: list[str], notes: list[str]) -> str:
+def _notes_text(source: Path, seen: Survey, commands: dict[str, str], notes: list[str], run: Path) -> str:
     parts = [f"# {source.name}", "", "## What is there", "```text", *seen.lines(), "```"]
     if notes:
         parts += ["", "## To look at first", *(f"- {note}" for note in notes)]
-    parts += ["", "## What to run", "```console", *commands, "```"]
+    parts += ["", "## What to run", "```console", *commands.values(), "```"]
     if seen.manifest is not None and len(seen.names) > 1:
         item = ", ".join(f'"{name}": ...' for name in seen.names)
-        run = next(line.rpartition(" ")[2] for line in commands if " train " in line)
         parts += [
             "",
             "New items, as raw texts and files:",

@@ -6,25 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import psutil
 import yaml
 
+from tests.support.tiny_comparison import SMALL, world_source
 from tests.support.waiting import patience
 
-TINY = {
-    "kind": "compare",
-    "source": {
-        "dataset": "world",
-        "options": {"n": 120, "widths": {"m0": 6, "m1": 5}, "rate": 0.0, "seed": 1},
-        "resplit": {},
-    },
+TINY = SMALL | {
+    "source": world_source(120, widths={"m0": 6, "m1": 5}),
     "settings": {"random": {"kind": "mcar", "rate": 0.3}},
     "methods": ["closed-form"],
     "seeds": [0, 1, 2, 3],
-    "steps": 2,
-    "batch_size": 32,
-    "width": 4,
     "trials": 1,
     "workers": 2,
 }
@@ -54,10 +47,7 @@ if __name__ == "__main__":
 
 def _alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and waits to be collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def test_an_interrupt_ends_workers_that_are_at_work_and_keeps_what_is_finished(tmp_path):

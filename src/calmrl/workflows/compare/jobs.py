@@ -157,9 +157,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     trials, chosen = train_and_choose(start, config.steps, halve)
     step, rows = trials[chosen].step, trials[chosen].rows
     z, present = encode_all(step.model, [rows.test])
-    hits: dict[str, list[float]] = {}
-    asked: dict[str, list[int]] = {}
-    left_out: list[str] = []
+    hits, asked, left_out = dict[str, list[float]](), dict[str, list[int]](), list[str]()
     relevant = relevance_of(rows.features, config.relevant_by)
     measured = measure_rows(
         ["retrieval", *config.measures],
@@ -176,7 +174,9 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         training=partial(encode_all, step.model, list(rows.data.train.values())),
         left_out=left_out,
     )
-    first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
+    examples = None
+    if "examples" in config.measures and (setting, seed) == (next(iter(config.settings)), config.seeds[0]):
+        examples = _examples(config.relevant_by, rows, z, present, left_out)
     counts = pattern_counts(list(rows.data.train.values()))
     return JobResult(
         rows=measured,
@@ -187,9 +187,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         trials=[{"changes": one.changes, config.metric: one.score(), "steps": one.steps} for one in trials],
         curve=trials[chosen].curve(),
         patterns=[{"has": pattern["has"], "rows": pattern["rows"]} for pattern in counts],
-        examples=_examples(config.relevant_by, rows, z, present, left_out)
-        if first and "examples" in config.measures
-        else None,
+        examples=examples,
         left_out=left_out,
         seconds=time.perf_counter() - started,
         choice=getattr(step.model, "choice", None),
@@ -265,19 +263,6 @@ ExtraJobs = Mapping[str, Callable[[], Any]]  # what is done -> a function that w
 T = TypeVar("T")
 
 
-def run_all(
-    config: CompareConfig,
-    folder: Path,
-    progress: Progress = no_progress,
-    jobs: Sequence[Job] | None = None,
-) -> dict[Job, JobResult]:
-    """The results of all jobs; those that `folder` already has are not run again. `progress` is called after each.
-
-    The order of the results, and the results themselves, do not depend on the number of workers.
-    """
-    return run_jobs(config, folder, progress, jobs)[0]
-
-
 def run_jobs(
     config: CompareConfig,
     folder: Path,
@@ -286,9 +271,11 @@ def run_jobs(
     extra_jobs: ExtraJobs | None = None,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> tuple[dict[Job, JobResult], dict[str, Any]]:
-    """(the results of `run_all`, what each function of `extra_jobs` returned): these are called in the same processes.
+    """(the results of all jobs, what each function of `extra_jobs` returned): these are called in the same processes.
 
-    `while_waiting` is called in this process once the others have been given their work, for which it would only wait.
+    Jobs that `folder` already has are not run again; `progress` is called after each. The order of the results, and the
+    results themselves, do not depend on the number of workers. `while_waiting` is called in this process once the others
+    have been given their work, for which it would only wait.
     """
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
@@ -329,7 +316,7 @@ def _each(
     """Run the jobs and the extra ones; yields each as it is finished."""
     workers = min(config.workers or os.cpu_count() or 1, len(jobs) + len(extra_jobs))
     work: list[tuple[Job | str, Callable[[], Any]]] = list(extra_jobs.items())
-    work += [(job, partial(_run_one, config, job)) for job in longest_first(jobs)]
+    work += [(job, partial(run_job, config, job)) for job in longest_first(jobs)]
     with worker_pool(workers if workers > 1 else 0) as pool:
         if pool is None:
             yield from ((what, _on_one_thread(str(what), function)) for what, function in work)
@@ -356,10 +343,6 @@ def _on_one_thread(what: str, function: Callable[[], T]) -> T:
         raise InputError(f"{what}: {error}") from error
     except Exception as error:
         raise JobError(f"{what}: {error}\n{traceback.format_exc()}") from None
-
-
-def _run_one(config: CompareConfig, job: Job) -> JobResult:
-    return run_job(config, job)
 
 
 def _stored(path: Path) -> JobResult:

@@ -18,6 +18,7 @@ from calmrl.config.loading import load_values
 from calmrl.config.schema.train import ObjectiveSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import ROW, FeatureSet, open_features, relevance_of
 from calmrl.data.loaders.feature_rows import Axes, FeatureRows, principal_axes, standardization
+from calmrl.data.patterns import rows_together
 from calmrl.errors import InputError
 from calmrl.metrics.measures import FEW
 from calmrl.models.heads import fit_kernels, lifted_rows
@@ -122,16 +123,15 @@ def plan(config: CompareConfig) -> Plan:
     """
     jobs, notes = jobs_of(config), []
     for dataset in config.names:
-        part = config.only(dataset)
         try:
-            split = _splits(part)
-            notes += [f"{dataset}: {note}" for note in _notes(part, split)]
+            part = _Part.of(config.only(dataset))
+            notes += [f"{dataset}: {note}" for note in part.notes()]
         except InputError as error:
             raise InputError(f"data set {dataset}: {error}") from error
         ideals = list(
             dict.fromkeys(job.row for job in jobs if job.dataset == dataset and find_method(job.method).ideal)
         )
-        share, rows = _missing(part, split)
+        share, rows = part.missing()
         if share and ideals:
             jobs = [job for job in jobs if job.dataset != dataset or job.row not in ideals]
             notes.append(
@@ -147,80 +147,74 @@ def plan(config: CompareConfig) -> Plan:
     return Plan(jobs, notes)
 
 
-def _features(part: CompareConfig) -> tuple[FeatureSet, list[str]]:
-    assert part.source is not None
-    features = features_of(part.source)
-    names = part.modalities or list(features.names)
-    for name in names:
-        if name not in features.names:
-            raise InputError(f'there is no modality "{name}"; there are {", ".join(features.names)}')
-    return features, names
+@dataclass(frozen=True)
+class _Part:
+    """A data set of a comparison: which of the modalities its rows have, and the part of every row, for every seed."""
 
+    config: CompareConfig
+    features: FeatureSet
+    has: dict[str, np.ndarray]  # modality -> (N,)
+    splits: list[np.ndarray]
 
-def _splits(part: CompareConfig) -> list[np.ndarray]:
-    """The part of every row, for every seed; an error where the test rows have nothing to retrieve."""
-    features, names = _features(part)
-    assert part.source is not None
-    splits = []
-    for seed in part.seeds:
-        split, _ = parts_of(features, part.source, names, seed)
-        if not (split == "test").any():
-            raise InputError('no row has split "test"; add one to the data, or set source.resplit')
-        if not _queries(features, names, split):
-            raise InputError(
-                f"no two modalities meet in two of the {(split == 'test').sum()} test rows (seed {seed}), so there is "
-                'nothing to retrieve; give more rows the split "test", or set source.resplit'
+    @staticmethod
+    def of(config: CompareConfig) -> _Part:
+        """An error where the test rows have nothing to retrieve."""
+        assert config.source is not None
+        features = features_of(config.source)
+        names = config.modalities or list(features.names)
+        for name in names:
+            if name not in features.names:
+                raise InputError(f'there is no modality "{name}"; there are {", ".join(features.names)}')
+        has = {name: np.asarray(features.present[:, features.names.index(name)]) for name in names}
+        part = _Part(config, features, has, [])
+        for seed in config.seeds:
+            split, _ = parts_of(features, config.source, names, seed)
+            if not (split == "test").any():
+                raise InputError('no row has split "test"; add one to the data, or set source.resplit')
+            if not part.queries(split):
+                raise InputError(
+                    f"no two modalities meet in two of the {(split == 'test').sum()} test rows (seed {seed}), so there is "
+                    'nothing to retrieve; give more rows the split "test", or set source.resplit'
+                )
+            part.splits.append(split)
+        return part
+
+    def rows(self, split: np.ndarray, part: str) -> np.ndarray:
+        """(rows of this part, modalities): which they have."""
+        return np.stack([has[split == part] for has in self.has.values()], axis=1)
+
+    def queries(self, split: np.ndarray) -> list[int]:
+        """How many test rows have both modalities, for every pair that at least two have."""
+        together = rows_together(self.rows(split, "test"))[np.triu_indices(len(self.has), 1)]
+        return [int(count) for count in together if count > 1]
+
+    def missing(self) -> tuple[float, int]:
+        """(share of the blocks of the training rows that the data lack, number of training rows), the largest of any seed."""
+        rows = [self.rows(split, "train") for split in self.splits]
+        return max(float(1 - one.mean()) if one.size else 0.0 for one in rows), max(map(len, rows))
+
+    def notes(self) -> list[str]:
+        """Sentences on the anchor modality, on captions and labels that repeat, and on few queries."""
+        notes, by = [], self.config.relevant_by
+        anchored = [name for name in self.config.methods if needs_anchor(find_method(name).objective)]
+        if anchored and "text" not in self.has:
+            anchor = anchor_of(self.config)
+            notes.append(
+                f"{', '.join(anchored)}: all modalities are compared with one. None is called text, so that one is {anchor}, "
+                f"which most rows have ({100 * float(self.has[anchor].mean()):.0f} %)."
             )
-        splits.append(split)
-    return splits
-
-
-def _columns(features: FeatureSet, names: list[str]) -> np.ndarray:
-    return np.asarray(features.present[:, [features.names.index(name) for name in names]])
-
-
-def _queries(features: FeatureSet, names: list[str], split: np.ndarray) -> list[int]:
-    """How many test rows have both modalities, for every pair that at least two have."""
-    has = _columns(features, names)[split == "test"].astype(np.int64)
-    together = (has.T @ has)[np.triu_indices(len(names), 1)]
-    return [int(count) for count in together if count > 1]
-
-
-def _missing(part: CompareConfig, splits: list[np.ndarray]) -> tuple[float, int]:
-    """(share of the blocks of the training rows that the data lack, number of training rows), the largest of any seed."""
-    features, names = _features(part)
-    has = _columns(features, names)
-    rows = [has[split == "train"] for split in splits]
-    return max(float(1 - one.mean()) if one.size else 0.0 for one in rows), max(map(len, rows))
-
-
-def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
-    """Sentences on the anchor modality, on captions and labels that repeat, and on few queries."""
-    features, names = _features(part)
-    notes = []
-    anchored = [name for name in part.methods if needs_anchor(find_method(name).objective)]
-    if anchored and "text" not in names:
-        anchor = anchor_of(part)
-        share = 100 * float(features.present[:, features.names.index(anchor)].mean())
-        notes.append(
-            f"{', '.join(anchored)}: all modalities are compared with one. None is called text, so that one is {anchor}, "
-            f"which most rows have ({share:.0f} %)."
-        )
-    relevance_of(features, part.relevant_by)  # an unknown column is an error before anything is trained
-    test = splits[0] == "test"
-    if part.relevant_by == ROW:
-        notes += repeats(features, test)
-    else:
-        notes.append(
-            f"what counts as found: every item with the {part.relevant_by} of the query, not only its own row."
-        )
-    fewest = min(count for split in splits for count in _queries(features, names, split))
-    if fewest < FEW:
-        notes.append(
-            f"a direction has as few as {fewest} test queries, so that one query is {100 / fewest:.1f} points; small "
-            "differences mean nothing here."
-        )
-    return notes
+        relevance_of(self.features, by)  # an unknown column is an error before anything is trained
+        if by == ROW:
+            notes += repeats(self.features, self.splits[0] == "test")
+        else:
+            notes.append(f"what counts as found: every item with the {by} of the query, not only its own row.")
+        fewest = min(count for split in self.splits for count in self.queries(split))
+        if fewest < FEW:
+            notes.append(
+                f"a direction has as few as {fewest} test queries, so that one query is {100 / fewest:.1f} points; small "
+                "differences mean nothing here."
+            )
+        return notes
 
 
 def repeats(features: FeatureSet, test: np.ndarray) -> list[str]:

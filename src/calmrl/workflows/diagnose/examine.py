@@ -123,11 +123,6 @@ def _taken(array: np.ndarray, rows: np.ndarray, present: np.ndarray) -> np.ndarr
     return values
 
 
-def linked(present: np.ndarray, least: int) -> list[list[int]]:
-    """Groups of columns that `least` rows or more connect, directly or through others; the largest first."""
-    return connected(rows_together(present), least)
-
-
 def pick(z: dict[str, np.ndarray], present: np.ndarray, columns: list[int]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """These modalities, and the rows that have one of them."""
     rows = present[:, columns].any(axis=1)
@@ -352,7 +347,7 @@ def examine(features: FeatureSet, seed: int, progress: Progress) -> Diagnosis:
     progress(0, 0, "counting")
     modalities = describe(features)
     z, seen = sample(features, seed)
-    groups = linked(seen, LEAST_TOGETHER)
+    groups = connected(rows_together(seen), LEAST_TOGETHER)
     counts: dict[str, Any] = {
         "name": features.name,
         "rows": len(features),

@@ -11,31 +11,25 @@ import torch
 
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import TrainConfig
-from calmrl.errors import InputError
 from calmrl.metrics import retrieval
 from calmrl.models.heads import SkipHead
 from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.compare import jobs as job_module
-from calmrl.workflows.compare.jobs import Trial, make_trial, run_job, shared_rows, train_and_choose
+from calmrl.workflows.compare.jobs import Trial, make_trial, run_job, shared_rows
 from calmrl.workflows.compare.plan import Job, training_config, trials_of
+from tests.support.tiny_comparison import PAIRS, SMALL, world_source
 
 OBJECTIVES = [name for name, method in METHODS.items() if method.steps and not method.ours]
-TINY = {
-    "kind": "compare",
-    "source": {
-        "dataset": "world",
-        "options": {"n": 150, "widths": {"m0": 8, "m1": 6, "m2": 5}, "rate": 0.0, "seed": 1},
-        "resplit": {},
-    },
-    "settings": {"pairs": {"kind": "source", "rate": 0.6, "groups": [["m0", "m1"], ["m1", "m2"]]}},
+
+
+TINY = SMALL | {
+    "source": world_source(150),
+    "settings": {"pairs": PAIRS},
     "methods": ["pmrl"],
     "measures": ["imputation"],
     "seeds": [0],
     "steps": 20,
-    "batch_size": 32,
-    "width": 4,
-    "workers": 1,
 }
 
 
@@ -87,9 +81,13 @@ def test_an_mlp_on_the_latent_start_starts_as_the_linear_heads_do():
 
 
 def test_the_best_step_is_kept():
-    """A rate that is far too high makes later steps worse; what is measured has the score of the best one."""
-    one = trial(tiny(steps=40), "contrastive", 0, **{"optimiser.learning_rate": 1.0})
-    one.trainer.run()
+    """A rate that is far too high makes later steps worse: training stops, and what is measured has the best score."""
+    config = tiny(steps=200)
+    one = trial(config, "contrastive", 0, **{"optimiser.learning_rate": 1.0})
+    outcome = one.trainer.run()
+    every, patience = 200 // 20, training_config(config, "pairs", 0, {}).validation.patience
+    assert outcome.stopped_early
+    assert one.steps == outcome.best_step + every * patience < 200
     seen = {point["step"]: point["val"] for point in one.curve() if "val" in point}
     best, last = max(seen.values()), seen[max(seen)]
     assert best > last
@@ -107,14 +105,6 @@ def test_a_trial_measures_retrieval_alone():
     assert all("R@1" in record and "imputation_nmse" not in record for record in scores)
 
 
-def test_a_trial_without_a_better_score_stops():
-    one = trial(tiny(steps=200), "contrastive", 0, **{"optimiser.learning_rate": 1.0})
-    outcome = one.trainer.run()
-    every, patience = 200 // 20, training_config(tiny(), "pairs", 0, {}).validation.patience
-    assert outcome.stopped_early
-    assert one.steps == outcome.best_step + every * patience < 200
-
-
 def test_a_training_that_pauses_ends_like_one_that_does_not():
     whole, paused = trial(tiny(), "contrastive+staged"), trial(tiny(), "contrastive+staged")
     whole.trainer.run()
@@ -125,20 +115,6 @@ def test_a_training_that_pauses_ends_like_one_that_does_not():
     assert paused.curve() == whole.curve()
     for a, b in zip(whole.step.parameters(), paused.step.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_halving_lets_the_better_half_go_on():
-    config = tiny()
-    patient = {"validation.patience": 100}
-    start = [lambda n=n: trial(config, "contrastive", n, **patient) for n in range(8)]
-    trials, best = train_and_choose(start, config.steps, halve=True)
-    made = sorted(one.steps for one in trials)
-    assert made[:4] == [5] * 4
-    assert made[4:] == [10, 10, 20, 20]
-    assert trials[best].score() == max(one.score() for one in trials if one.steps > 10)
-    stopped = [max(p["val"] for p in one.curve() if p.get("step", 9) <= 5 and "val" in p) for one in trials]
-    worst = max(score for one, score in zip(trials, stopped, strict=True) if one.steps == 5)
-    assert worst <= min(score for one, score in zip(trials, stopped, strict=True) if one.steps > 5)
 
 
 @pytest.mark.parametrize("name", ["contrastive", "closed-form", "aligner", "cca"])
@@ -235,16 +211,3 @@ def test_hub_correction_is_a_row_of_its_own():
     assert find_method("closed-form+csls").hubs == "csls"
     with pytest.raises(ValueError, match="the model is the same without"):
         TrainConfig.model_validate({"kind": "train", "method": "aligner+csls", "sources": {"a": {"dataset": "digits"}}})
-
-
-def test_parts_of_calmrl():
-    assert find_method("aligner:kernel:refined").recipe == {
-        "model.kind": "aligner",
-        "model.features": "kernel",
-        "model.refine": "always",
-    }
-    result = run_job(tiny(), Job("world", "pairs", "aligner:linear:unrefined", 0))
-    assert result.trials[0]["changes"]["model.refine"] == "never"
-    for name in ("aligner:kernal", "aligner:kernel:linear", "aligner+kernel", "pmrl:kernel", "calibrated+mlp"):
-        with pytest.raises(InputError):
-            find_method(name)
