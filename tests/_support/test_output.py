@@ -12,7 +12,6 @@ from calmrl._support.output import (
     PROBE,
     WRITTEN_BY,
     check_directory,
-    check_free,
     check_free_file,
     check_writable,
     is_full,
@@ -35,6 +34,10 @@ def test_a_file_appears_when_the_block_ends(tmp_path):
         assert not (tmp_path / "deep" / "a.txt").exists()
     assert (tmp_path / "deep" / "a.txt").read_text() == "x"
     assert _names(tmp_path / "deep") == ["a.txt"]
+    (tmp_path / "deep" / "empty").mkdir()  # is free
+    with new_directory(tmp_path / "deep" / "empty") as folder:
+        (folder / "a").write_text("x")
+    assert _names(tmp_path / "deep" / "empty") == ["a"]
 
 
 def _fail_half_way(manager):
@@ -43,33 +46,33 @@ def _fail_half_way(manager):
         raise RuntimeError("half way")
 
 
-@pytest.mark.parametrize("kind", [new_file, new_directory])
-def test_a_failure_leaves_nothing(tmp_path, kind):
-    with pytest.raises(RuntimeError, match="half way"):
-        _fail_half_way(kind(tmp_path / "out"))
-    assert _names(tmp_path) == []
-
-
-def test_a_failed_replacement_leaves_what_was_there(tmp_path):
+def test_a_failure_leaves_what_was_there(tmp_path):
     (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(RuntimeError, match="half way"):
-        _fail_half_way(new_file(tmp_path / "a.txt", force=True))
+    for manager in (
+        new_file(tmp_path / "out"),
+        new_directory(tmp_path / "out"),
+        new_file(tmp_path / "a.txt", force=True),
+    ):
+        with pytest.raises(RuntimeError, match="half way"):
+            _fail_half_way(manager)
+    assert _names(tmp_path) == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "old"
 
 
 def test_existing_output_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("old")
-    with (
-        pytest.raises(InputError, match=r"a\.txt exists; choose another name, or pass `force=True`"),
-        new_file(tmp_path / "a.txt"),
+    for manager, said in (
+        (new_file(tmp_path / "a.txt"), r"a\.txt exists; choose another name, or pass `force=True`"),
+        (new_file(tmp_path / "a.txt", advice=", or wait"), r"a\.txt exists; choose another name, or wait$"),
+        (new_file(tmp_path), "is a directory; give the name of a file"),
+        (new_directory(tmp_path), "exists and is not empty; choose another name, or pass `force=True`"),
+        (new_directory(tmp_path, advice=""), "exists and is not empty; choose another name$"),
+        (new_directory(tmp_path / "a.txt"), "is a file; give the name of a directory"),
+        (new_directory(tmp_path, force=True), "was not written by calmrl, so it is not replaced"),  # without a config
     ):
-        pass
-    with pytest.raises(InputError, match="exists and is not empty"), new_directory(tmp_path):
-        pass
-    with pytest.raises(InputError, match="is a file; give the name of a directory"), new_directory(tmp_path / "a.txt"):
-        pass
-    with pytest.raises(InputError, match="is a directory; give the name of a file"), new_file(tmp_path):
-        pass
+        with pytest.raises(InputError, match=said), manager:
+            pass
+    check_free_file(tmp_path / "a.txt", force=True)
 
 
 def test_force_replaces_only_what_calmrl_wrote(tmp_path):
@@ -83,13 +86,6 @@ def test_force_replaces_only_what_calmrl_wrote(tmp_path):
         (draft / "new").write_text("x")
     assert _names(out) == ["new"]
     assert _names(tmp_path) == ["out"]
-
-
-def test_an_empty_directory_is_free(tmp_path):
-    (tmp_path / "out").mkdir()
-    with new_directory(tmp_path / "out") as draft:
-        (draft / "a").write_text("x")
-    assert _names(tmp_path / "out") == ["a"]
 
 
 def test_what_a_killed_probe_left_is_removed(tmp_path):
@@ -109,19 +105,6 @@ def test_a_directory_is_not_named_as_a_file(ending, tmp_path):
     check_directory(tmp_path / "photos.index")
 
 
-def test_advice_and_force(tmp_path):
-    (tmp_path / "a").write_text("x")
-    with pytest.raises(InputError, match=r"a exists; choose another name, or wait$"):
-        check_free_file(tmp_path / "a", advice=", or wait")
-    check_free_file(tmp_path / "a", force=True)
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "x").touch()
-    with pytest.raises(InputError, match=r"d exists and is not empty; choose another name$"):
-        check_free(tmp_path / "d", advice="")
-    with pytest.raises(InputError, match="was not written by calmrl, so it is not replaced"):
-        check_free(tmp_path / "d", force=True)  # without a config
-
-
 def test_a_target_that_fills_up_meanwhile_is_not_replaced(tmp_path):
     out = tmp_path / "out"
 
@@ -134,20 +117,6 @@ def test_a_target_that_fills_up_meanwhile_is_not_replaced(tmp_path):
     with pytest.raises(InputError, match="exists and is not empty"):
         write()
     assert _names(out) == ["theirs"]
-
-
-def test_places_that_cannot_be_written_to(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "broken").symlink_to("nowhere")
-    for target, said in (
-        (tmp_path / "broken", "broken is a link that leads nowhere; remove it, or choose another name"),
-        (tmp_path / "broken" / "a", "broken is a link that leads nowhere, so .* cannot be written below it"),
-        (tmp_path / "file" / "a" / "b", "file is a file, so .* cannot be written below it; choose another place"),
-    ):
-        with pytest.raises(InputError, match=said):
-            check_writable(target)
-    check_writable(tmp_path / "new" / "deep" / "a")
-    assert _names(tmp_path) == ["broken", "file"]
 
 
 def test_names_and_paths_that_are_too_long(tmp_path, monkeypatch):
@@ -218,71 +187,48 @@ def test_what_killed_processes_left_is_gone_before_anything_is_asked(tmp_path):
 # ---- folders of runs that were stopped
 
 
-def test_folders_above_are_made_and_a_run_that_ends_well_leaves_nothing(tmp_path):
-    target = tmp_path / "a" / "b" / "out"
-    with part_folder(target, ["*.npy"], {"seed": 1}) as part:
-        assert part.is_dir()
-        assert part.name == "out.part"
-    assert not part.exists()
+def run(target, given, name=None, error=None, worth=("*.npy",)):
+    """One run that writes a file, or looks for nothing, and is perhaps stopped."""
+    with part_folder(target, worth, given) as folder:
+        assert folder == target.with_name("out.part")
+        if name:
+            (folder / name).write_text("x")
+        if error:
+            raise error
+        return _names(folder)
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_what_is_worth_it_is_kept_for_the_next_run(kept, tmp_path):
-    name, part = "done.npy" if kept else "notes.txt", tmp_path / "out.part"
-
-    def run():
-        with part_folder(tmp_path / "out", ["*.npy"], {"seed": 1}) as folder:
-            (folder / name).write_text("x")
-            raise InputError("stopped")
-
+    target = tmp_path / "a" / "b" / "out"  # folders above are made
+    part = target.with_name("out.part")
     with pytest.raises(InputError, match="stopped"):
-        run()
+        run(target, {"seed": 1}, "done.npy" if kept else "notes.txt", InputError("stopped"))
     assert part.exists() == kept
-    if kept:
-        with part_folder(tmp_path / "out", ["*.npy"], {"seed": 1}) as part:
-            assert (part / "done.npy").is_file()
+    assert run(target, {"seed": 1}) == (["done.npy", "run.json"] if kept else ["run.json"])
+    assert not part.exists()  # a run that ends well leaves nothing
 
 
 def test_one_run_at_a_time_and_only_with_the_same_arguments(tmp_path):
-    target = tmp_path / "out"
-
-    def run():
-        with part_folder(target, [], {"seed": 1}):
-            with pytest.raises(InputError, match="another run is writing"), part_folder(target, [], {"seed": 1}):
-                pass
-            raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError, match="killed"):
-        run()
-    with pytest.raises(InputError, match="to start over"), part_folder(target, [], {"seed": 2}):
-        pass
-
-
-def test_what_a_stopped_run_left_is_looked_at(tmp_path):
-    part = tmp_path / "out.part"
+    target, part = tmp_path / "out", tmp_path / "out.part"
+    with part_folder(target, [], {"seed": 1}), pytest.raises(InputError, match="another run is writing"):
+        run(target, {"seed": 1})
     part.mkdir()
     (part / "other").touch()
     with pytest.raises(InputError, match=r"out\.part was begun by another command; delete .* to start over, or choose"):
-        part_folder(tmp_path / "out", [], {"a": 1}).__enter__()
+        run(target, {"a": 1})
     (part / "other").unlink()
     (part / "run.json").write_text('{"a": 1, "b": [1, 2], "d": 4}')
-    with (
-        pytest.raises(InputError, match=r"was begun with other arguments \(a, c, d differ\); delete"),
-        part_folder(tmp_path / "out", [], {"a": 2, "b": (1, 2), "c": 3}),
-    ):
-        pass
-    with part_folder(tmp_path / "out", [], {"a": 1, "b": (1, 2), "d": 4}) as folder:
-        assert folder == part
+    with pytest.raises(InputError, match=r"was begun with other arguments \(a, c, d differ\); delete"):
+        run(target, {"a": 2, "b": (1, 2), "c": 3})
+    run(target, {"a": 1, "b": (1, 2), "d": 4})
     assert not part.exists()
 
 
 def test_a_failure_that_is_not_the_users_keeps_everything(tmp_path):
-    with pytest.raises(RuntimeError), part_folder(tmp_path / "out", [], {}):
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        run(tmp_path / "out", {}, error=RuntimeError())
     assert (tmp_path / "out.part" / "run.json").read_text() == "{}"
-    with (
-        pytest.raises(InputError, match="could not be written: no space left on device"),
-        part_folder(tmp_path / "out", ["*"], {}),
-    ):
-        raise OSError(28, "No space left on device")
+    with pytest.raises(InputError, match="could not be written: no space left on device"):
+        run(tmp_path / "out", {}, error=OSError(28, "No space left on device"), worth=["*"])
     assert (tmp_path / "out.part").exists()

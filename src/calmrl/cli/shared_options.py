@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 
 
 def names_of(shelf: str, start: str) -> list[str]:
-    """Names of a list of `calmrl ls` that begin so."""
+    """Names of a list of `calmrl ls` that begin so; the shell itself adds files and folders."""
     from calmrl.cli.ls import entries
 
     return [name for name in entries(shelf) if name.startswith(start)]
 
 
 def config_names(incomplete: str) -> list[str]:
-    """Shipped configs; the shell itself adds files."""
     return names_of("configs", incomplete)
 
 
 def table_names(incomplete: str) -> list[str]:
-    """Tables and figures of the paper."""
     return names_of("tables", incomplete)
+
+
+def base_names(incomplete: str) -> list[str]:
+    return names_of("bases", incomplete)
 
 
 def shelf_names(incomplete: str) -> list[str]:
@@ -41,11 +43,6 @@ def encoder_pairs(incomplete: str) -> list[str]:
     """MODALITY=NAME, once the modality is typed."""
     modality, equals, start = incomplete.partition("=")
     return [f"{modality}={name}" for name in names_of("encoders", start)] if equals else []
-
-
-def base_names(incomplete: str) -> list[str]:
-    """Bases that come with calmrl; the shell itself adds folders."""
-    return names_of("bases", incomplete)
 
 
 def collection_names(incomplete: str) -> list[str]:

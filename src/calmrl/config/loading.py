@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,37 +41,27 @@ def explain(error: ValidationError, model: type[BaseModel], source: ConfigText) 
 
 def keys_of(annotation: Any, values: Any = None) -> Mapping[str, Any]:
     """The keys a section may have, with the type of each; `values` tells which member of a union is meant."""
-    if get_origin(annotation) is Annotated:
-        return keys_of(get_args(annotation)[0], values)
-    if _is_class(annotation) and issubclass(annotation, BaseModel) and not _chooses(annotation):
-        return {name: field.annotation for name, field in annotation.model_fields.items()}
     members = _members(annotation)
-    for member in members:
+    if isinstance(values, dict):
         for tag in TAGS:
-            chooses = member.model_fields.get(tag)
-            if chooses and isinstance(values, dict) and values.get(tag) in get_args(chooses.annotation):
-                return keys_of(member)
-    return {name: kind for member in members for name, kind in keys_of(member).items()}
+            named = [
+                m
+                for m in members
+                if tag in m.model_fields and values.get(tag) in get_args(m.model_fields[tag].annotation)
+            ]
+            members = named or members
+    return {name: field.annotation for member in members for name, field in member.model_fields.items()}
 
 
 def _members(annotation: Any) -> list[type[BaseModel]]:
     """The sections among the types of a union, however deep they are wrapped."""
-    if _is_class(annotation):
-        if _chooses(annotation):
+    origin = get_origin(annotation)
+    if isinstance(annotation, type) and origin is None:  # Python 3.10 also calls `list[str]` a type
+        if issubclass(annotation, ChosenSection) and "registry" in annotation.__dict__:
             return list(annotation.members())
         return [annotation] if issubclass(annotation, BaseModel) else []
-    inside = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
-    return [] if get_origin(annotation) in (dict, list) else [m for part in inside for m in _members(part)]
-
-
-def _is_class(annotation: Any) -> TypeGuard[type]:
-    """Whether it is a class; Python 3.10 also calls `list[str]` a type, and `issubclass` refuses it."""
-    return isinstance(annotation, type) and get_origin(annotation) is None
-
-
-def _chooses(annotation: type) -> TypeGuard[type[ChosenSection]]:
-    """Whether a section is chosen from a registry."""
-    return issubclass(annotation, ChosenSection) and "registry" in annotation.__dict__
+    inside = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
+    return [] if origin in (dict, list) else [m for part in inside for m in _members(part)]
 
 
 def _problem(path: KeyPath, family: str, details: Any, model: type[BaseModel], source: ConfigText) -> ConfigProblem:

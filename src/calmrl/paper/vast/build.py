@@ -75,30 +75,21 @@ def load_towers(
         reports.append(load_eva(model.vision, vision, tolerant=tolerant, interpolation=interpolation))
     if audio is not None and model.audio is not None:
         there, _ = load_beats(audio)
+        own = _hidden_sizes(model.audio)
         for what, value in _hidden_sizes(there).items():
-            own = _hidden_sizes(model.audio)[what]
-            if own != value:
-                raise InputError(
-                    f"{audio} has {what} {value} but the model was built with {own}; build it with {value}"
-                )
+            if own[what] != value:
+                built = f"the model was built with {own[what]}; build it with {value}"
+                raise InputError(f"{audio} has {what} {value} but {built}")
         reports.append(fill_beats(model.audio, there.state_dict(), audio))
-        reports[-1].changed += _training_rules(model, there, keep)
+        for key in ("layer_drop", "gradient_decay"):  # rules of training, which the model takes over
+            value = getattr(there, key)
+            if f"audio_{key}" not in keep and getattr(model.audio, key) != value:
+                setattr(model.audio, key, value)
+                model.arguments[f"audio_{key}"] = value
+                reports[-1].changed.append(f"{key.replace('_', ' ')} {value}, as its cfg says")
     if text is not None:
         reports.append(load_bert(model.bert, text, tolerant=tolerant))
     return reports
-
-
-def _training_rules(model: VastModel, there: Beats, keep: Sequence[str]) -> list[str]:
-    """Layer drop and gradient decay of a cfg into the model and its arguments; what was changed, in words."""
-    assert model.audio is not None
-    sentences = []
-    for key, words in (("layer_drop", "layer drop"), ("gradient_decay", "gradient decay")):
-        value = getattr(there, key)
-        if f"audio_{key}" not in keep and getattr(model.audio, key) != value:
-            setattr(model.audio, key, value)
-            model.arguments[f"audio_{key}"] = value
-            sentences.append(f"{words} {value}, as its cfg says")
-    return sentences
 
 
 def _hidden_sizes(tower: Beats) -> dict[str, int]:
@@ -134,15 +125,7 @@ COLLECTION_RULES = {
 class VastInputs:
     """The `MediaInputs` of the model: which modalities it reads, and how rows of a manifest become its tensors.
 
-    Parameters
-    ----------
-    section : VastSection
-    modalities : sequence of str, optional
-        Those to use; by default all that the model has.
-    root : str, optional
-        The folder that paths start from.
-    seed : int
-        Of what is drawn in training.
+    Without `modalities` it reads all that the model has; paths start from `root`; `seed` is of what is drawn in training.
     """
 
     kinds = KINDS

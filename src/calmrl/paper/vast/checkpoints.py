@@ -156,19 +156,9 @@ def load_vast(
 ) -> Report:
     """A published `model_step_*.pt` of VAST, GRAM or PMRL; parts for modalities this model lacks are not used.
 
-    Parameters
-    ----------
-    model : VastModel
-    path : str or Path
-    tolerant : bool
-        Whether missing and unknown keys are reported instead of refused.
-    interpolation : {"bilinear", "bicubic"}
-        Of the positions of patches at another resolution; the public code takes bilinear for these files.
-
-    Returns
-    -------
-    Report
-        What was used, renamed, interpolated, left out, and what stays random.
+    `tolerant`: missing and unknown keys are reported instead of refused. `interpolation` of the positions of patches at
+    another resolution: the public code takes bilinear for these files. The report says what was used, renamed,
+    interpolated, left out, and what stays random.
     """
     state = _tensors(_unwrapped(read_checkpoint(path)), path)
     own_names = list(model.state_dict())

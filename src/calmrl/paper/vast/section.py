@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,6 +10,7 @@ from calmrl._support.arguments import Count
 from calmrl._support.registry import Registry, closest, signature_of
 from calmrl._support.section import Section
 from calmrl.data.media.decoding import Decoding
+from calmrl.encoders.registry import EncoderSpec
 
 
 class WeightsSection(Section):
@@ -72,44 +72,27 @@ class VastSection(Section):
         return sizes
 
 
-@dataclass(frozen=True)
-class TowerSpec:
-    """An entry for `calmrl ls towers`: what goes in, what comes out, and where the weights come from."""
-
-    kind: str
-    width: int
-    about: str
-    weights: str
-    licence: str
-    extra: str  # of calmrl; "" if the core is enough
-
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        needs = f'pip install "calmrl[{self.extra}]"' if self.extra else "nothing more"
-        return (
-            f"{self.kind}, width {self.width}: {self.about}, trainable; weights: {self.weights} ({self.licence}), to be "
-            f"downloaded; needs {needs}"
-        )
-
-
+MEDIA, ENCODERS = 'pip install "calmrl[media]"', 'pip install "calmrl[encoders]"'
+MIT, APACHE = "MIT, to be downloaded", "Apache-2.0, to be downloaded"
 FRAMES = "image or video frames"
-_ENTRIES = {
-    "eva01-g14": TowerSpec(
-        FRAMES, 1408, "vision tower of EVA01-CLIP ViT-g/14", "EVA01_CLIP_g_14_psz14_s11B.pt", "MIT", "media"
+_ENTRIES = {  # what goes in and comes out, and where the weights come from; `make` is empty: the model is built whole
+    "eva01-g14": EncoderSpec(
+        FRAMES, 1408, "vision tower of EVA01-CLIP ViT-g/14, trainable", "EVA01_CLIP_g_14_psz14_s11B.pt", MIT, MEDIA, ""
     ),
-    "beats-iter3plus": TowerSpec(
-        "audio", 768, "BEATs iter3+ trained on AudioSet-2M", "BEATs_iter3_plus_AS2M.pt", "MIT", "media"
+    "beats-iter3plus": EncoderSpec(
+        "audio", 768, "BEATs iter3+ trained on AudioSet-2M, trainable", "BEATs_iter3_plus_AS2M.pt", MIT, MEDIA, ""
     ),
-    "bert-base-uncased": TowerSpec(
-        "text", 768, "BERT base, also the matching encoder", "folder bert-base-uncased", "Apache-2.0", "encoders"
+    "bert-base-uncased": EncoderSpec(
+        "text", 768, "BERT base, also the matching encoder, trainable", "folder bert-base-uncased", APACHE, ENCODERS, ""
     ),
-    "vast": TowerSpec(
+    "vast": EncoderSpec(
         f"{FRAMES}, audio, text, subtitle",
         512,
-        "eva01-g14, beats-iter3plus and bert-base-uncased with heads and a matching encoder",
+        "eva01-g14, beats-iter3plus and bert-base-uncased with heads and a matching encoder, trainable",
         "model_step_*.pt of VAST, GRAM or PMRL",
-        "MIT",
-        "encoders",
+        MIT,
+        ENCODERS,
+        "",
     ),
 }
-TOWERS = Registry[TowerSpec]("tower", _ENTRIES)
+TOWERS = Registry[EncoderSpec]("tower", _ENTRIES)
