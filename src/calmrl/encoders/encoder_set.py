@@ -208,7 +208,10 @@ class EncoderSet:
         if isinstance(cells, Mapping):
             raise InputError("pass a list of items, each a dict of modality -> text or file; got a single dict")
         rows = {name: self._rows(cells, name) for name in self.names}
-        self._check_keys(cells)
+        for number, item in enumerate(cells):
+            if unknown := [key for key in item if key not in self.names]:
+                names = ", ".join(self.names)
+                raise InputError(f'item {number} has "{unknown[0]}", for which there is no encoder; there are {names}')
         z, bad = {}, []
         for name, sources in rows.items():
             z[name] = np.full((len(cells), self.width(name)), np.nan, dtype=self.dtype)
@@ -341,14 +344,6 @@ class EncoderSet:
                 rows[number] = value
         return rows
 
-    def _check_keys(self, cells: Sequence[Mapping[str, Cell]]) -> None:
-        for number, item in enumerate(cells):
-            for key in item:
-                if key not in self.names:
-                    raise InputError(
-                        f'item {number} has "{key}", for which there is no encoder; there are {", ".join(self.names)}'
-                    )
-
 
 def mean_of(vectors: np.ndarray) -> np.ndarray:
     """The vector of an item with one or several texts."""
@@ -425,22 +420,20 @@ def recorded_encoders(infos: Iterable[Mapping[str, Any]], modalities: Sequence[s
 
     Feature sets of which one was encoded differently give None too: no single encoder belongs to them.
     """
-    descriptions = [_description(info) for info in infos]
-    if not descriptions or any(description is None for description in descriptions):
-        return None
-    first = descriptions[0]
-    assert first is not None
-    entries: dict[str, Any] = {}
-    for description in descriptions:
-        assert description is not None
-        if {**description, "encoders": 0} != {**first, "encoders": 0}:
+    found: dict[str, Any] | None = None
+    for info in infos:
+        description = _description(info)
+        if description is None:
+            return None
+        found = found or {**description, "encoders": {}}
+        if {**description, "encoders": 0} != {**found, "encoders": 0}:
             return None
         for name, entry in description["encoders"].items():
-            if {**entries.setdefault(name, entry), "signature": 0} != {**entry, "signature": 0}:
+            if {**found["encoders"].setdefault(name, entry), "signature": 0} != {**entry, "signature": 0}:
                 return None
-    if any(name not in entries for name in modalities):
+    if found is None or any(name not in found["encoders"] for name in modalities):
         return None
-    return {**first, "encoders": {name: entries[name] for name in modalities}}
+    return {**found, "encoders": {name: found["encoders"][name] for name in modalities}}
 
 
 def encoder_names(description: Mapping[str, Any] | None) -> dict[str, str]:

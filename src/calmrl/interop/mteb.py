@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,7 @@ class _CosineModel:
 
     def encode(self, inputs: Iterable[Batch], **context: Any) -> np.ndarray:
         """Unit vectors (N, width) float32 of all batches; MTEB's description of the task changes nothing here."""
-        vectors = np.concatenate([np.asarray(self._embed(batch), dtype=np.float32) for batch in inputs])
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+        return _unit(np.concatenate([np.asarray(self._embed(batch), dtype=np.float32) for batch in inputs]))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
         """Cosines (Q, G)."""
@@ -90,7 +88,7 @@ class MTEBModel(_CosineModel):
             self.encoders = model
         else:
             self.encoders = model.encoder_set() if encoders is None else encoders
-        self.columns = _columns(self.encoders) if columns is None else _checked(columns, self.encoders)
+        self.columns = _columns(self.encoders, columns)
         super().__init__(self.columns, name, revision)
 
     def _embed(self, batch: Batch) -> np.ndarray:
@@ -151,11 +149,18 @@ class MTEBFeatures(_CosineModel):
         return self.model.embed({name: self.data.z[name][rows] for name in used}, present)
 
 
-def _columns(encoders: EncoderSet) -> dict[str, str]:
-    """Column of MTEB -> modality, by what the encoders take."""
-    columns = {}
-    for kind in MEDIA:
-        fitting = [modality for modality in encoders.modalities if encoders.kind(modality) == kind]
+def _columns(encoders: EncoderSet, chosen: Mapping[str, str] | None) -> dict[str, str]:
+    """Column of MTEB -> modality, by what the encoders take, or as chosen."""
+    kinds = {modality: encoders.kind(modality) for modality in encoders.modalities}
+    columns = dict(chosen or {})
+    for column, modality in columns.items():
+        if column not in MEDIA:
+            raise InputError(f'columns are read from {", ".join(MEDIA)}; got "{column}"')
+        if kinds.get(modality) != column:
+            there = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+            raise InputError(f'no encoder reads {column} as "{modality}"; there are {there}')
+    for kind in MEDIA if chosen is None else ():
+        fitting = [modality for modality in kinds if kinds[modality] == kind]
         if len(fitting) > 1 and kind not in fitting:
             raise InputError(
                 f"{', '.join(fitting)} are all of kind {kind}; say which one reads the column of MTEB: "
@@ -164,16 +169,6 @@ def _columns(encoders: EncoderSet) -> dict[str, str]:
         if fitting:
             columns[kind] = kind if kind in fitting else fitting[0]
     return columns
-
-
-def _checked(columns: Mapping[str, str], encoders: EncoderSet) -> dict[str, str]:
-    for column, modality in columns.items():
-        if column not in MEDIA:
-            raise InputError(f'columns are read from {", ".join(MEDIA)}; got "{column}"')
-        if modality not in encoders.modalities or encoders.kind(modality) != column:
-            kinds = ", ".join(f"{name} ({encoders.kind(name)})" for name in encoders.modalities)
-            raise InputError(f'no encoder reads {column} as "{modality}"; there are {kinds}')
-    return dict(columns)
 
 
 def _cell(column: str, value: Any) -> Any:
@@ -296,19 +291,11 @@ def _check(data: FeatureSet, forms: Sequence[Form], query: str) -> None:
 
 def _document(data: FeatureSet, words: dict[str, np.ndarray], row: int, form: Form) -> dict[str, Any]:
     """What MTEB sees of a document: its words, its picture if there is one, and which modalities it has."""
-    item = str(data.ids[row])
+    item, picture = str(data.ids[row]), None
     text = " ".join(str(words[part][row]) for part in form if part in words)
-    pictures = [part for part in form if part in PICTURES] if data.name == "emoji" else []
-    return {
-        "id": item,
-        "text": text,
-        "image": _picture(item, pictures[0]) if pictures else None,
-        "has": BETWEEN.join(form),
-    }
-
-
-def _picture(item: str, modality: str) -> Any:
-    return need("PIL.Image", "media", "pictures of documents").open(BytesIO(thumbnail(item, modality)))
+    if drawn := [part for part in form if part in PICTURES and data.name == "emoji"]:
+        picture = need("PIL.Image", "media", "pictures of documents").open(io.BytesIO(thumbnail(item, drawn[0])))
+    return {"id": item, "text": text, "image": picture, "has": BETWEEN.join(form)}
 
 
 def _task(
@@ -350,19 +337,14 @@ def _task(
             return {f"hit_at_1_{form}": float(np.mean(hit)) for form, hit in sorted(hits.items())}
 
     task = MixedPool()
-    features = {"id": "string", "text": "string", "has": "string"}
-    layout = datasets.Features(
-        {key: datasets.Value(value) for key, value in features.items()} | {"image": datasets.Image()}
-    )
-    task.dataset = {
-        "default": {
-            split: {
-                "corpus": datasets.Dataset.from_list(documents, features=layout),
-                "queries": datasets.Dataset.from_list(queries, features=layout).remove_columns("image"),
-                "relevant_docs": {item: {item: 1} for item in form_of},
-                "top_ranked": None,
-            }
-        }
+    texts = dict.fromkeys(("id", "text", "has"), datasets.Value("string"))
+    layout = datasets.Features(texts | {"image": datasets.Image()})
+    parts = {
+        "corpus": datasets.Dataset.from_list(documents, features=layout),
+        "queries": datasets.Dataset.from_list(queries, features=layout).remove_columns("image"),
+        "relevant_docs": {item: {item: 1} for item in form_of},
+        "top_ranked": None,
     }
+    task.dataset = {"default": {split: parts}}
     task.data_loaded = True
     return task

@@ -11,7 +11,7 @@ import os
 import struct
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal
 
@@ -206,66 +206,76 @@ def _check_type(file: Path, key: str, value: Any, wanted: type) -> None:
 RESERVED = ("present", "imputed")  # names of files that are not modalities
 
 
-def names_by_file(path: Path) -> list[str]:
-    """The modalities of a directory made by hand."""
-    names = sorted(file.stem for file in path.glob("*.npy") if not file.stem.endswith(".std"))
-    names = [name for name in names if name not in RESERVED]
-    if not names:
-        raise InputError(
-            f"{path} is not a feature directory: it holds neither features.json nor any <modality>.npy; make one with "
-            "calmrl extract or calmrl.data.features.writer.write_features"
-        )
-    check_names(names)
-    return names
+class DirectoryFiles:
+    """The arrays of a feature directory, each checked against features.json; a directory made by hand has none.
 
+    Attributes
+    ----------
+    header : dict or None
+        What features.json says.
+    names : list of str
+        The modalities, in the order of the columns of its masks.
+    """
 
-def open_values(path: Path, name: str, header: dict[str, Any] | None) -> np.ndarray:
-    """The features of a modality, as wide as features.json says."""
-    array = _open_npy(path, f"{name}.npy", header)
-    if header is not None and array.shape[1:] != (header["modalities"][name],):
-        raise InputError(
-            f"{path / name}.npy has shape {array.shape} but features.json says width {header['modalities'][name]}; "
-            "copy or write it again"
-        )
-    return array
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header = read_header(path) if (path / HEADER).exists() else None
+        if self.header is not None:
+            self.names = list(self.header["modalities"])
+            return
+        names = sorted(file.stem for file in path.glob("*.npy") if not file.stem.endswith(".std"))
+        self.names = [name for name in names if name not in RESERVED]
+        if not self.names:
+            raise InputError(
+                f"{path} is not a feature directory: it holds neither features.json nor any <modality>.npy; make one with "
+                "calmrl extract or calmrl.data.features.writer.write_features"
+            )
+        check_names(self.names)
 
+    def values(self, name: str) -> np.ndarray:
+        """The features of a modality, as wide as features.json says."""
+        array = self._open(f"{name}.npy")
+        if self.header is not None and array.shape[1:] != (self.header["modalities"][name],):
+            raise InputError(
+                f"{self.path / name}.npy has shape {array.shape} but features.json says width "
+                f"{self.header['modalities'][name]}; copy or write it again"
+            )
+        return array
 
-def open_mask(path: Path, name: str, names: Sequence[str], rows: int, header: dict[str, Any] | None) -> np.ndarray:
-    """present.npy or imputed.npy: a row per item and a column per modality."""
-    mask = as_mask(_open_npy(path, name, header), str(path / name))
-    if mask.shape != (rows, len(names)):
-        raise InputError(
-            f"{path / name} has shape {mask.shape} but there are {rows} rows and {len(names)} modalities "
-            f"({', '.join(names)}); it needs one column for each, in that order"
-        )
-    return mask
+    def mask(self, name: str, rows: int) -> np.ndarray:
+        """present.npy or imputed.npy: a row per item and a column per modality."""
+        mask = as_mask(self._open(name), str(self.path / name))
+        if mask.shape != (rows, len(self.names)):
+            raise InputError(
+                f"{self.path / name} has shape {mask.shape} but there are {rows} rows and {len(self.names)} modalities "
+                f"({', '.join(self.names)}); it needs one column for each, in that order"
+            )
+        return mask
 
+    def std(self, name: str, values: np.ndarray) -> np.ndarray:
+        """The standard deviations of a modality: one for every value."""
+        std = self._open(f"{name}.std.npy")
+        if std.shape != values.shape or std.dtype.kind != "f":
+            raise InputError(
+                f"{self.path / name}.std.npy holds {std.dtype} of shape {std.shape} but {name}.npy has shape {values.shape}; "
+                "it needs a float for every value"
+            )
+        return std
 
-def open_std(path: Path, name: str, values: np.ndarray, header: dict[str, Any] | None) -> np.ndarray:
-    """The standard deviations of a modality: one for every value."""
-    std = _open_npy(path, f"{name}.std.npy", header)
-    if std.shape != values.shape or std.dtype.kind != "f":
-        raise InputError(
-            f"{path / name}.std.npy holds {std.dtype} of shape {std.shape} but {name}.npy has shape {values.shape}; it "
-            "needs a float for every value"
-        )
-    return std
-
-
-def _open_npy(path: Path, name: str, header: dict[str, Any] | None) -> np.ndarray:
-    """An array of the directory, with as many rows and bytes as features.json says."""
-    file = path / name
-    written = None if header is None else header["files"].get(name)
-    if written is not None and file.exists() and file.stat().st_size != written["bytes"]:
-        raise InputError(
-            f"{file} has {file.stat().st_size} bytes but {written['bytes']} were written: cut off or changed; copy it again"
-        )
-    array = open_npy(file)
-    if header is not None and array.shape[:1] != (header["rows"],):
-        raise InputError(
-            f"{file} has shape {array.shape} but features.json says {header['rows']} rows; copy or write it again"
-        )
-    return array
+    def _open(self, name: str) -> np.ndarray:
+        """An array with as many rows and bytes as features.json says."""
+        file = self.path / name
+        written = None if self.header is None else self.header["files"].get(name)
+        if written is not None and file.exists() and file.stat().st_size != written["bytes"]:
+            raise InputError(
+                f"{file} has {file.stat().st_size} bytes but {written['bytes']} were written: cut off or changed; copy it again"
+            )
+        array = open_npy(file)
+        if self.header is not None and array.shape[:1] != (self.header["rows"],):
+            raise InputError(
+                f"{file} has shape {array.shape} but features.json says {self.header['rows']} rows; copy or write it again"
+            )
+        return array
 
 
 ARGUMENTS = ("split", "labels", "text")  # columns that `meta_table` and the writers of features have an argument for

@@ -17,7 +17,7 @@ import numpy as np
 
 from calmrl._support.engine import Engine
 from calmrl.arrays import Views, blocks_of_rows, release, to_tensor
-from calmrl.data.features.directory import HEADER, names_by_file, open_npy, open_values, read_header
+from calmrl.data.features.directory import DirectoryFiles, open_npy
 from calmrl.errors import InputError
 
 BLOCK_BYTES = 1 << 26  # rows are read in blocks of about this size
@@ -74,10 +74,8 @@ def stored_rows(path: str | Path, mask_file: str | Path) -> StoredRows:
 
 @lru_cache(maxsize=4)
 def _opened(path: str) -> dict[str, np.ndarray]:
-    folder = Path(path)
-    header = read_header(folder) if (folder / HEADER).exists() else None
-    names = names_by_file(folder) if header is None else list(header["modalities"])
-    return {name: open_values(folder, name, header) for name in names}
+    files = DirectoryFiles(Path(path))
+    return {name: files.values(name) for name in files.names}
 
 
 class DistributedRows(Mapping[str, np.ndarray], ABC):

@@ -28,17 +28,7 @@ from calmrl._support.filesystem import read_steadily
 from calmrl._support.output import checksum
 from calmrl._support.parsing import naming, parsing
 from calmrl.arrays import check
-from calmrl.data.features.directory import (
-    HEADER,
-    check_ids,
-    column_values,
-    meta_table,
-    names_by_file,
-    open_mask,
-    open_std,
-    open_values,
-    read_header,
-)
+from calmrl.data.features.directory import HEADER, DirectoryFiles, check_ids, column_values, meta_table, read_header
 from calmrl.errors import InputError
 
 
@@ -241,27 +231,26 @@ def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path | str) 
 
 
 def _open_directory(path: Path, modalities: Sequence[str] | None, holes: bool) -> FeatureSet:
-    header = read_header(path) if (path / HEADER).exists() else None
-    names = names_by_file(path) if header is None else list(header["modalities"])
-    columns = pick(names, modalities, path)
-    z = {names[j]: open_values(path, names[j], header) for j in columns}
+    files = DirectoryFiles(path)
+    columns = pick(files.names, modalities, path)
+    z = {files.names[j]: files.values(files.names[j]) for j in columns}
     rows = len(next(iter(z.values()))) if z else 0
-    present = imputed = None
-    if header is not None or (path / "present.npy").exists():
-        present = open_mask(path, "present.npy", names, rows, header)[:, columns]
-    if (path / "imputed.npy").exists():
-        imputed = open_mask(path, "imputed.npy", names, rows, header)[:, columns]
+
+    def mask(name: str, needed: bool = False) -> np.ndarray | None:
+        there = needed or (path / name).exists()
+        return np.ascontiguousarray(files.mask(name, rows)[:, columns]) if there else None
+
     with_std = [name for name in z if (path / f"{name}.std.npy").exists()]
     table = path / "meta.parquet"
     return FeatureSet(
         z,
-        None if present is None else np.ascontiguousarray(present),
-        (lambda: read_table(table)) if header is not None or table.exists() else None,
-        imputed=None if imputed is None else np.ascontiguousarray(imputed),
-        std={name: open_std(path, name, z[name], header) for name in with_std} or None,
+        mask("present.npy", files.header is not None),
+        (lambda: read_table(table)) if files.header is not None or table.exists() else None,
+        imputed=mask("imputed.npy"),
+        std={name: files.std(name, z[name]) for name in with_std} or None,
         name=path.name,
         source=str(path),
-        info=None if header is None else header["info"],
+        info=None if files.header is None else files.header["info"],
         path=path,
         holes=holes,
     )

@@ -214,6 +214,10 @@ class MediaFiles:
                     return str((self.folder / self._best(name, matches)).absolute())
         return None
 
+    def paths(self, entries: Iterable[Entry]) -> list[str]:
+        """The path of every entry's file, or the one that it should have."""
+        return [self.find(entry.names) or self.expected(entry.names[0]) for entry in entries]
+
     def expected(self, name: str) -> str:
         """The path that a file of this name would have."""
         file = name if name.lower().endswith(self.suffixes) else name + self.suffixes[0]
@@ -342,11 +346,8 @@ class PublicCollection:
         files = self._files(entries, wanted, notes)
         texts = [name for name in ("text", "subtitle") if any(entry.values.get(name) for entry in entries)]
         kinds = {name: KINDS[name] for name in (*files, *texts) if wanted is None or name in wanted}
-        rows: list[Row] = []
-        for place, entry in enumerate(entries):
-            values = {key: value for key, value in entry.values.items() if key != "subtitle" or key in kinds}
-            rows.append((entry.line, values | {name: paths[place] for name, paths in files.items()}))
-        return CollectionRows(rows, kinds, self._counts(entries), notes)
+        counts = f"{self.name} {self.split_name}: {count_words(entries, publisher.splits[self.split_name])}"
+        return CollectionRows(_rows(entries, files, kinds), kinds, counts, notes)
 
     def _files(self, entries: list[Entry], wanted: Collection[str] | None, notes: list[str]) -> dict[str, list[str]]:
         """Modality -> the path of every entry's file, whether it is there or not."""
@@ -356,22 +357,17 @@ class PublicCollection:
             if wanted is not None and name not in wanted:
                 continue
             listing = MediaFiles(Path(folder), COLLECTION_SUFFIXES[name])
-            there = [listing.find(entry.names) for entry in entries]
-            if not any(there) and wanted is None and not self.media:
+            optional = wanted is None and not self.media
+            if optional and not any(listing.find(entry.names) for entry in entries):
                 notes.append(f"no file of {name} in {folder}: the collection is read without {name}")
             else:
-                paths[name] = [
-                    path or listing.expected(entry.names[0]) for path, entry in zip(there, entries, strict=True)
-                ]
+                paths[name] = listing.paths(entries)
         if not paths and wanted is None and entries:
             raise InputError(
                 f"no media file of {self.name} lies in {self.root}; looked for {', '.join(entries[0].names[:4])} and so "
                 f"on, for {len(entries):,} items; name the folders under media"
             )
         return paths
-
-    def _counts(self, entries: list[Entry]) -> str:
-        return f"{self.name} {self.split_name}: {count_words(entries, self.publisher.splits[self.split_name])}"
 
 
 def count_words(entries: list[Entry], published: PublishedSplit) -> str:
@@ -422,10 +418,17 @@ def read_annotations(
             raise InputError(f'layout "{layout}" has no modality "{name}"; it has vision, audio, text and subtitle')
     if not Path(path).is_file():
         raise InputError(f"no annotation file at {path}")
-    files = {name: MediaFiles(Path(folders[name]), MEDIA_SUFFIXES[name]) for name in wanted if name in MEDIA_SUFFIXES}
+    entries = publisher.read_file(Path(path), [] if notes is None else notes)
+    media = [name for name in wanted if name in MEDIA_SUFFIXES]
+    return _rows(
+        entries, {name: MediaFiles(Path(folders[name]), MEDIA_SUFFIXES[name]).paths(entries) for name in media}, wanted
+    )
+
+
+def _rows(entries: list[Entry], paths: Mapping[str, Sequence[str]], kept: Collection[str]) -> list[Row]:
+    """Rows of a manifest from entries and the paths of their files; subtitles only if they are kept."""
     rows: list[Row] = []
-    for entry in publisher.read_file(Path(path), [] if notes is None else notes):
-        cells = {name: listing.find(entry.names) or listing.expected(entry.names[0]) for name, listing in files.items()}
-        kept = {key: value for key, value in entry.values.items() if key != "subtitle" or key in wanted}
-        rows.append((entry.line, kept | cells))
+    for place, entry in enumerate(entries):
+        values = {key: value for key, value in entry.values.items() if key != "subtitle" or key in kept}
+        rows.append((entry.line, values | {name: column[place] for name, column in paths.items()}))
     return rows
