@@ -189,14 +189,6 @@ def test_means_and_deviations(notes, mean, std):
     assert naflex_transform({"patch_size": 8}, NOTHING) == NaflexTransform(8, 256, 2, (0.5,) * 3, (0.5,) * 3)
 
 
-def test_flexible_pixels():
-    pixels = NaflexTransform(8, 8, mean=(0.5, 0.0, 0.0), std=(0.5, 1.0, 2.0))(
-        image_module.new("RGB", (48, 24), "white")
-    )
-    assert (pixels.shape, pixels.dtype) == ((3, 16, 32), np.float32)
-    assert [float(channel.max()) for channel in pixels] == [1.0, 1.0, 0.5]
-
-
 @pytest.mark.parametrize(
     ("picture", "patch", "patches", "expected"),
     [
@@ -317,23 +309,6 @@ def test_long_sounds_are_cut_and_weighted_by_length(extractor, windows):
     found = hear(model, extractor, None, "cpu", [sound, sound[:2]])
     np.testing.assert_allclose(found, [[4.5], [0.5]], rtol=1e-6)
     assert model.heard == [*windows, 2]
-
-
-@pytest.mark.parametrize(("samples", "expected"), [(1, 0.0), (2, 0.5), (3, 1.0), (6, 2.5)])
-def test_steps_that_begin_after_the_sound_are_left_out(samples, expected):
-    found = hear(Hearing(), Extractor(n_samples=6), None, "cpu", [np.arange(samples, dtype=np.float32)])
-    assert found.tolist() == [[expected]]
-
-
-def test_joint_models_and_decoders():
-    joint = SimpleNamespace(
-        get_audio_features=lambda input_values, attention_mask: SimpleNamespace(pooler_output=torch.ones(1, 2))
-    )
-    assert hear(joint, Extractor(), "cls", "cpu", [np.zeros(3, np.float32)]).tolist() == [[1.0, 1.0]]
-    inner = Hearing()
-    outer = SimpleNamespace(config=SimpleNamespace(is_encoder_decoder=True), get_encoder=lambda: inner)
-    hear(outer, Extractor(), None, "cpu", [np.zeros(3, np.float32)])
-    assert inner.heard == [3]
 
 
 # ---- texts

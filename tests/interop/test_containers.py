@@ -66,16 +66,6 @@ def test_numbered_columns_are_wide(names, wide):
         assert ("image.3" in to_object(observed(), like=table).column_names) is wide
 
 
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("write", [interop.to_pandas, interop.to_polars, interop.to_arrow])
-def test_tables_come_back_with_the_columns_they_had(write, wide):
-    given = write(observed(), wide=wide)
-    names = given.column_names if write is interop.to_arrow else list(given.columns)
-    assert ("image" in names, "image.3" in names) == (not wide, wide)
-    back = to_object(observed(), like=given)
-    assert (back.column_names if write is interop.to_arrow else list(back.columns)) == names
-
-
 def test_other_objects_are_refused_with_what_there_is():
     with pytest.raises(InputError, match=r"cannot be read from int; they can from calmrl\.FeatureSet, mudata\.MuData"):
         from_object(3)

@@ -1,14 +1,5 @@
 """Hide modalities on purpose, to see what a method does without them.
 
-| kind | hides | rate is the share of |
-|---|---|---|
-| `mcar` | blocks at random, whatever they are | observed (row, modality) blocks |
-| `value` | blocks with a large value along a random direction more often (informative missingness) | observed blocks |
-| `source` | all that the row's source does not record: "video-text" rows, "audio-text" rows, ... | rows |
-| `one` | one modality of a row | rows |
-| `alone` | all modalities of a row but one | rows |
-| `all-but` | one modality of every complete row but a given number | (no rate) |
-
 The result is a subset of `present` and leaves every row at least one of the modalities it had.
 """
 
@@ -29,12 +20,14 @@ def hide(
 ) -> Array:
     """`present` with some more blocks False.
 
-    - `kind="mcar"`: keep one modality per row, drawn uniformly, then choose round(rate * observed blocks) of the other
-      blocks without replacement.
-    - `kind="value", values=z, strength=2.0`: the same, but a block goes first the larger strength * s + Gumbel noise,
-      where s is its standardised projection on a random direction; `values` may also be s itself, an (N, k) array.
-    - `kind="source", groups=[(0, 2), (1, 2)]`: round(rate * N) rows come from an incomplete source each and keep only
-      that source's columns; the source is drawn uniformly from those that leave the row something.
+    - `kind="mcar"` (blocks at random, whatever they are): keep one modality per row, drawn uniformly, then choose
+      round(rate * observed blocks) of the other blocks without replacement.
+    - `kind="value", values=z, strength=2.0` (informative missingness): the same, but a block goes first the larger
+      strength * s + Gumbel noise, where s is its standardised projection on a random direction; `values` may also be s
+      itself, an (N, k) array.
+    - `kind="source", groups=[(0, 2), (1, 2)]` ("video-text" rows, "audio-text" rows, ...): round(rate * N) rows come from
+      an incomplete source each and keep only that source's columns; the source is drawn uniformly from those that leave
+      the row something.
     - `kind="one", column=None`: round(rate * N) rows lose one modality each, drawn uniformly, or always this column.
     - `kind="alone"`: round(rate * N) rows keep one modality each, drawn uniformly.
     - `kind="all-but", complete=50`: of the rows that have everything 50 stay so, the others lose one modality each, drawn
@@ -45,7 +38,7 @@ def hide(
     ----------
     present : array or tensor of bool (N, k)
     rate : float or None
-        Share of the observed blocks, or of the rows, that is hidden; see the table above. None for "all-but".
+        Share of the observed blocks ("mcar", "value") or of the rows that is hidden. None for "all-but".
     generator : numpy.random.Generator
     kind : {"mcar", "value", "source", "one", "alone", "all-but"}
     **options

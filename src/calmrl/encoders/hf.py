@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
+from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform, normalised
 from calmrl.encoders.base import MEDIA, Encoder, each, same
 from calmrl.errors import InputError, need
 
@@ -64,7 +64,7 @@ def image_encoder(model: Any, notes: dict[str, Any], pooling: str | None, device
         side = transform.patch
     else:
         transform = image_transform(notes, model.config)
-        forward, side = partial(_picture, model, pooling, device), transform.size
+        forward, side = partial(_seen, model, pooling, device), transform.size
     encode = partial(each, forward, batched=batched)
     return Encoder("image", encode([np.zeros((1, 3, side, side), np.float32)]).shape[1], transform, encode)
 
@@ -104,10 +104,14 @@ def _mean_and_std(notes: dict[str, Any], mean: Sequence[float], std: Sequence[fl
     return tuple(mean), tuple(std)
 
 
-def _picture(model: Any, pooling: str | None, device: str, pixels: torch.Tensor) -> torch.Tensor:
+def _seen(model: Any, pooling: str | None, device: str, pixels: torch.Tensor) -> torch.Tensor:
+    """Vectors of pictures (N, 3, H, W), or of clips (N, frames, 3, H, W)."""
     pixels = pixels.to(device)
-    if hasattr(model, "get_image_features"):
-        return pooled(model.get_image_features(pixel_values=pixels), None, None, True)
+    joint = getattr(model, "get_image_features" if pixels.ndim == 4 else "get_video_features", None)
+    if joint is not None:
+        return pooled(joint(pixel_values=pixels), None, None, True)
+    if model.config.model_type == "vjepa2":
+        return pooled(model(pixel_values_videos=pixels, skip_predictor=True), None, pooling, True)
     return pooled(model(pixel_values=pixels), None, pooling, True)
 
 
@@ -118,7 +122,7 @@ def _video_encoder(model: Any, notes: dict[str, Any], pooling: str | None, devic
 
     @torch.inference_mode()
     def encode(items: list[np.ndarray]) -> np.ndarray:
-        rows = [_clip(model, pooling, device, _whole_clip(item, frames)) for item in items]
+        rows = [_seen(model, pooling, device, _whole_clip(item, frames)) for item in items]
         return torch.cat(rows).float().cpu().numpy()
 
     probe = np.zeros((1, 3, transform.size, transform.size), np.float32)
@@ -130,15 +134,6 @@ def _whole_clip(item: np.ndarray, frames: int) -> torch.Tensor:
     if len(item) not in (1, frames):
         raise InputError(f"this encoder sees {frames} frames at once; got {len(item)}: prepare that many, or a picture")
     return torch.from_numpy(np.broadcast_to(item, (frames, *item.shape[1:])).copy())[None]
-
-
-def _clip(model: Any, pooling: str | None, device: str, pixels: torch.Tensor) -> torch.Tensor:
-    pixels = pixels.to(device)
-    if hasattr(model, "get_video_features"):
-        return pooled(model.get_video_features(pixel_values=pixels), None, None, True)
-    if model.config.model_type == "vjepa2":
-        return pooled(model(pixel_values_videos=pixels, skip_predictor=True), None, pooling, True)
-    return pooled(model(pixel_values=pixels), None, pooling, True)
 
 
 @dataclass(frozen=True)
@@ -155,8 +150,7 @@ class NaflexTransform:
         """An RGB image of Pillow as float32 (3, H, W), both multiples of the patch."""
         height, width = naflex_size(image.height, image.width, self.patch, self.patches)
         pixels = np.asarray(image.resize((width, height), self.resample), dtype=np.float32).transpose(2, 0, 1) / 255
-        mean, std = (np.asarray(values, np.float32)[:, None, None] for values in (self.mean, self.std))
-        return (pixels - mean) / std
+        return normalised(pixels, self.mean, self.std)
 
 
 def naflex_transform(notes: dict[str, Any], config: Any) -> NaflexTransform:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,6 @@ from calmrl.data.features import directory as files_module
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
 from calmrl.data.features.writer import STATE, FeatureWriter, write_features
 from calmrl.errors import InputError
-from tests.support import warm
 
 N = 11
 WIDTHS = {"image": 5, "text": 3}
@@ -90,12 +87,18 @@ def test_select(tmp_path: Path) -> None:
     few = features.select(np.array([4, 2]))
     assert few.labels.tolist() == [4, 2]
     assert np.array_equal(features.select(present[:, 0]).present, present[present[:, 0]])
-    with pytest.raises(InputError, match=r"mask of shape \(3,\) but there are 11 rows"):
-        features.select(np.ones(3, dtype=bool))
-    with pytest.raises(InputError, match='no row has split "dev"; there are test, train'):
-        features.select("dev")
+    for rows, said in (
+        (np.ones(3, dtype=bool), r"mask of shape \(3,\) but there are 11 rows"),
+        ("dev", 'no row has split "dev"; there are test, train'),
+        (np.array([-12]), "rows must lie between 0 and 10; got -12 to -12"),
+        (np.array([11]), "rows must lie between 0 and 10; got 11 to 11"),
+    ):
+        with pytest.raises(InputError, match=said):
+            features.select(rows)
     with pytest.raises(InputError, match="no split column"):
         write_features(tmp_path / "g", z, present).select("train")
+    assert features.row_numbers(np.array([-11, 10, -1])).tolist() == [0, 10, 10]
+    assert features.row_numbers(np.array([], dtype=int)).tolist() == []
 
 
 def test_chosen_modalities(tmp_path: Path) -> None:
@@ -157,37 +160,6 @@ def test_any_order_and_any_interruption_give_the_same_bytes(
     open_writer.finish()
     assert files(base / "once") == files(base / "pieces")
     assert not part_of(base / "pieces").exists()
-
-
-SLOW = """
-import sys, time
-from tests.data.features.test_features import FeatureWriter, WIDTHS, example
-z, present = example(200)
-with FeatureWriter(sys.argv[1], WIDTHS, range(200)) as writer:
-    while len(left := writer.todo("text")[:5]):
-        writer.fill(left, {name: z[name][left] for name in z}, present[left])
-        print(left[0], flush=True)
-        time.sleep(float(sys.argv[2]))
-    writer.finish()
-"""
-
-
-def test_killed_process_continues(tmp_path: Path) -> None:
-    z, present = example(200)
-    write_features(tmp_path / "once", z, present)
-    target = tmp_path / "killed"
-    run = ["-c", SLOW, target]
-    with (tmp_path / "said.txt").open("w") as said:
-        process = warm.start([*run, "0.05"], said=said)
-        while len((tmp_path / "said.txt").read_text().split()) < 4 and process.poll() is None:
-            time.sleep(0.01)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
-    assert not target.exists()
-    second = warm.run([*run, "0"])
-    assert second.returncode == 0, second.stderr
-    assert int(second.stdout.split()[0]) >= 20  # four pieces of five rows were done
-    assert files(tmp_path / "once") == files(target)
 
 
 def test_stopped_just_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,13 +371,8 @@ def four() -> dict[str, np.ndarray]:
     return {"image": np.ones((4, 3), np.float32), "text": np.ones((4, 2), np.float32)}
 
 
-def test_numbers_of_rows() -> None:
+def test_what_is_shown_of_features() -> None:
     features = FeatureSet(four(), name="four")
-    assert features.row_numbers(np.array([-4, 3, -1])).tolist() == [0, 3, 3]
-    assert features.row_numbers(np.array([], dtype=int)).tolist() == []
-    for wrong in ([-5], [4]):
-        with pytest.raises(InputError, match=rf"rows must lie between 0 and 3; got {wrong[0]} to {wrong[0]}"):
-            features.row_numbers(np.array(wrong))
     assert repr(features) == "FeatureSet(four: 4 rows; image 3 (4 of 4), text 2 (4 of 4))"
     assert repr(FeatureSet(four(), path=Path("x"))).startswith("FeatureSet(x: 4 rows")
     assert repr(FeatureSet(four())).startswith("FeatureSet(in memory: 4 rows")

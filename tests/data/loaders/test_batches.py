@@ -49,17 +49,6 @@ def test_weights_are_times_per_epoch():
     assert sum(once[20 + i] for i in range(30)) == 15
 
 
-def test_values_are_those_of_the_row_and_zero_where_missing():
-    sources = [source(20, "a"), source(20, "b", seed=1)]
-    for batch in Batches(sources, 16):
-        for i, index in enumerate(batch["index"].tolist()):
-            home = sources[index // 20]
-            assert np.array_equal(batch["present"][i].numpy(), home.present[index % 20])
-            for j, name in enumerate(WIDTHS):
-                truth = home.z[name][index % 20] if home.present[index % 20, j] else 0
-                assert np.array_equal(batch["z"][name][i].numpy(), np.broadcast_to(truth, (WIDTHS[name],)))
-
-
 def test_hide_one_hides_one_of_several_and_never_the_last():
     home = source(80)
     batches = Batches([home], 16, hide_one=True)

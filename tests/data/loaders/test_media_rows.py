@@ -10,6 +10,7 @@ import torch
 
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
+from calmrl.data.media.decoding import Decoding
 from calmrl.data.media.fbank import beats_fbank
 from calmrl.data.media.manifest import Manifest, read_manifest
 from calmrl.data.media.problems import Problems
@@ -167,6 +168,15 @@ def test_all_captions(files) -> None:
     owner = np.concatenate([at for _, at in parts])
     assert owner.tolist() == [0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9, 9]
     assert sum(len(tokens["input_ids"]) for tokens, _ in parts) == 15
+
+
+def test_slices_of_a_sound_are_drawn_from_its_segments(files) -> None:
+    only = np.array([[False, True, False, False]])
+    still = media(files, training=False, slices=2).fetch(np.array([0]), only, 0)["audio"]
+    assert still.shape == (1, 2, 1024, 64)
+    assert not still[0, 1].any()  # a second of zeros follows a sound of one slice
+    repeated = media(files, training=False, slices=2, decoding=Decoding(padding="repeat")).fetch(np.array([0]), only, 0)
+    assert torch.equal(repeated["audio"][0, 0], repeated["audio"][0, 1])
 
 
 def test_sources_are_joined_in_the_order_of_the_batch(files) -> None:

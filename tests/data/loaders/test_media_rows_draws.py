@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.data.loaders import media_rows
 from calmrl.data.loaders.media_rows import MediaRows
 from calmrl.data.media import jobs
 from calmrl.data.media.decoding import Decoding
@@ -76,47 +75,6 @@ def test_captions_in_batches() -> None:
     assert list(rows().tokenize("text", ["x"])) == ["input_ids", "attention_mask"]
     empty = rows().tokenize("text", [])
     assert (empty["input_ids"].shape, empty["input_ids"].dtype) == ((0, 40), torch.long)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_is_fetched(monkeypatch, workers: int) -> None:
-    pools = []
-
-    def made(jobs, executor):
-        pools.append(isinstance(executor, ThreadPoolExecutor))
-        return [np.full((1 if job.source.endswith("png") else 2, 3), len(job.source)) for job in jobs]
-
-    monkeypatch.setattr(media_rows, "decoded", made)
-    source = rows(training=False, frames=2, workers=workers)
-    got = source.fetch(np.array([2, 0]), source.present[[2, 0]], 0)
-    assert list(got) == list(KINDS)
-    assert got["vision"].tolist() == [[[5] * 3] * 2] * 2  # a picture stands for all frames
-    assert got["audio"].tolist() == [[[5] * 3] * 2]
-    assert got["text"]["input_ids"][:, 0].tolist() == [1]
-    assert got["subtitle"]["input_ids"].shape == (0, 70)
-    assert pools == [workers > 1]
-    monkeypatch.setattr(media_rows, "decoded", lambda jobs, executor: [Unreadable("cut off", "c.png")] * len(jobs))
-    with pytest.raises(
-        InputError, match=r"media: c\.png \(cut off\); a file that was checked must stay readable: repair"
-    ):
-        source.fetch(np.array([2]), source.present[[2]], 0)
-
-
-def test_sounds_in_slices(monkeypatch) -> None:
-    asked = []
-
-    def slices(samples, at_least):
-        asked.append(at_least)
-        return torch.arange(6.0)[:, None]
-
-    monkeypatch.setattr(media_rows, "beats_fbank", slices)
-    samples = np.zeros(4, np.float32)
-    middle = media_rows._slices(3, None, Decoding(), samples)
-    assert middle[:, 0].tolist() == [0, 2, 4]
-    drawn = [media_rows._slices(3, seed, Decoding(padding="repeat"), samples)[:, 0].tolist() for seed in range(20)]
-    assert {tuple(row) for row in drawn} <= {(a, b, c) for a in (0, 1) for b in (2, 3) for c in (4, 5)}
-    assert len({tuple(row) for row in drawn}) > 3
-    assert asked == [3] + [None] * 20
 
 
 # ---- jobs

@@ -61,14 +61,6 @@ def test_a_turned_video_is_upright(tmp_path) -> None:
     np.testing.assert_array_equal(turned, np.rot90(plain, -1))  # clockwise
 
 
-def test_random_frames_are_decoded_exactly(tmp_path) -> None:
-    path = make_video(tmp_path / "a.mp4", 100, 25)
-    for seed in range(5):
-        frames, _ = read_frames(path, 7, torch.Generator().manual_seed(seed))
-        expected = segment_frames(100, 7, torch.Generator().manual_seed(seed))
-        assert [read_number(frame) for frame in frames] == expected
-
-
 @pytest.mark.parametrize("delay", [0.0, 0.5, 1.25])
 @pytest.mark.parametrize(("name", "audio"), [("a.mp4", "aac"), ("a.mkv", "aac"), ("a.mkv", "pcm_s16le")])
 def test_sound_and_frames_share_a_clock(tmp_path, name: str, audio: str, delay: float) -> None:

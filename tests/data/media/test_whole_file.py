@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import struct
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -149,16 +146,3 @@ def test_only_pictures_that_hold_their_own_content(tmp_path: Path) -> None:
     image.new("RGB", (8, 8)).save(path, format="EPS")
     with pytest.raises(Unreadable, match="not decodable as image"):
         open_image(path)
-
-
-def test_pictures_whose_decoders_stumble(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    out = io.BytesIO()
-    image.new("RGB", (8, 8)).save(out, "TIFF")
-    whole = bytearray(out.getvalue())
-    tags = struct.unpack("<I", whole[4:8])[0]
-    for place in range(tags, len(whole), 3):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0xFF
-        with suppress(Unreadable):  # some bytes do not matter; anything else that is raised fails the test
-            open_image(bytes(damaged))

@@ -61,7 +61,9 @@ def read_folder(path: str | Path, problems: Problems) -> Manifest:
             f"are {understood}"
         )
     for suffix, names in strangers.items():
-        problems.add("file not understood", "file", detail=f"{len(names)} x {suffix} (first: {names[0]})", names=names)
+        problems.add(
+            "file not understood", "file", detail=f"{len(names)} x {suffix} (first: {names[0]})", names=tuple(names)
+        )
     texts = {item: _read_texts(root, item, parts, problems) for item, parts in files.items() if "text" in parts}
     _check_kind_folders(files, problems)
     by_split = _folders_are_splits(files)

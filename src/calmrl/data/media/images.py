@@ -123,9 +123,13 @@ class ImageTransform:
             image = image.resize((short * image.width // shorter, short * image.height // shorter), self.resample)
         left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
         image = image.crop((left, top, left + self.size, top + self.size))
-        pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / 255  # (3, size, size)
-        mean = np.asarray(self.mean, np.float32)[:, None, None]
-        return (pixels - mean) / np.asarray(self.std, np.float32)[:, None, None]
+        return normalised(np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / 255, self.mean, self.std)
+
+
+def normalised(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+    """Pixels (..., 3, height, width) from 0 to 1 -> (pixels - mean) / std, channel by channel."""
+    centre, scale = (np.asarray(values, np.float32)[:, None, None] for values in (mean, std))
+    return (pixels - centre) / scale
 
 
 def _to_rgb(image: Any) -> Any:
@@ -185,8 +189,7 @@ class FrameTransform:
             values = self._resized(frames, self.size * height // shorter, self.size * width // shorter)
             top, left = (self._half(side - self.size) for side in values.shape[2:])
             values = values[:, :, top : top + self.size, left : left + self.size]
-        mean, std = (np.asarray(numbers, np.float32)[:, None, None] for numbers in (self.mean, self.std))
-        return (values - mean) / std
+        return normalised(values, self.mean, self.std)
 
     def _half(self, rest: int) -> int:
         return round(rest / 2) if self.rounding == "nearest" else rest // 2

@@ -61,10 +61,10 @@ class MediaProblem:
 
     kind: str
     scope: str
-    line: int  # of the manifest; 0 where there is none
-    id: str
-    column: str
-    detail: str
+    line: int = 0  # of the manifest; 0 where there is none
+    id: str = ""
+    column: str = ""
+    detail: str = ""
     names: tuple[str, ...] = ()  # all files that it is about, where `detail` tells of the first
 
 
@@ -80,18 +80,9 @@ class Problems:
     def __iter__(self) -> Iterator[MediaProblem]:
         return iter(self.entries)
 
-    def add(
-        self,
-        kind: str,
-        scope: str,
-        *,
-        line: int = 0,
-        id: str = "",
-        column: str = "",
-        detail: str = "",
-        names: Iterable[str] = (),
-    ) -> None:
-        self.entries.append(MediaProblem(kind, scope, line, id, column, detail, tuple(names)))
+    def add(self, kind: str, scope: str, **where: Any) -> None:
+        """Note a problem; `where` has the other fields of `MediaProblem`."""
+        self.entries.append(MediaProblem(kind, scope, **where))
 
     def blocking(self) -> list[MediaProblem]:
         """Those that stop a run unless they are allowed."""
@@ -140,9 +131,7 @@ def _printable(value: object) -> str:
 
 
 LISTED, ITEMS = "listed", "items"
-Counts = dict[
-    str, int
-]  # "listed" items, "items" that are left out, and by modality the items whose file cannot be used
+Counts = dict[str, int]  # "listed" items, "items" that are left out, and by modality the items with an unusable file
 
 
 def count_skipped(parts: Mapping[str, str], problems: Iterable[MediaProblem]) -> dict[str, Counts]:
