@@ -168,24 +168,6 @@ def test_anchor_is_oriented_and_ignores_missing_values() -> None:
     assert torch.equal(anchor(spoilt), u)
 
 
-def test_numpy_in_numpy_out() -> None:
-    z, present = trials(7, 3, 5, 0.5, torch.Generator().manual_seed(0))
-    arrays = {name: v.numpy().astype(np.float32) for name, v in z.items()}
-    mask = present.numpy()
-    for found in (
-        anchor(arrays, mask),
-        anchor_shift(arrays, mask),
-        *shift_bounds(arrays, mask),
-        *completion_shift(arrays, arrays, mask),
-        calibration_threshold(arrays, mask),
-        printed_calibration_threshold(arrays, mask),
-    ):
-        assert isinstance(found, np.ndarray)
-        assert found.dtype == np.float32
-    assert calibration_helps(arrays, mask, 0.01).dtype == bool
-    np.testing.assert_allclose(anchor_shift(arrays, mask), anchor_shift(z, present), atol=1e-5)
-
-
 def _twin(z, filled, present):
     """Every quantity of one row (k, d) from its definition, by singular value decompositions."""
     sides = {}

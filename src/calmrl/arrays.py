@@ -354,7 +354,7 @@ def _scan(
         odd = block[rows]
         gap = torch.isnan(odd)
         whole = gap.all(dim=1)
-        torn = gap.any(dim=1) & ~whole & (gap | (odd.abs() <= limit)).all(dim=1) & holes
+        torn = gap.any(dim=1) & ~whole & (gap | (odd.abs() <= limit)).all(dim=1) if holes else torch.zeros_like(whole)
         wrong = ~torn & ~whole if column is None else ~torn
         if bool(wrong.any()):
             at = int(wrong.nonzero()[0, 0])

@@ -18,12 +18,6 @@ class Imputer(Protocol):
         """As `transform`; with `return_std` also a standard deviation per entry, 0 where observed."""
 
 
-class FittableImputer(Imputer, Protocol):
-    """An imputer that learns from rows with missing modalities."""
-
-    def fit(self, z: Any, present: Any = None) -> Any: ...
-
-
 @runtime_checkable
 class StreamingImputer(Protocol):
     """An imputer that learns batch by batch."""

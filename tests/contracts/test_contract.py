@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from calmrl.cli import COMMANDS, app
+from calmrl.cli import COMMANDS
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +38,8 @@ def test_the_names():
     from calmrl.imputers import IMPUTERS
     from calmrl.losses import LOSSES, ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
 
-    functions = (
-        CalibratedAlignment,
-        GaussianImputer,
-        load,
-        anchor,
-        anchor_shift,
-        shift_bounds,
-        load_dataset,
-        retrieval,
-    )
-    assert all(map(callable, functions))
+    assert all(map(callable, (CalibratedAlignment, GaussianImputer, load, anchor, anchor_shift, shift_bounds)))
+    assert all(map(callable, (load_dataset, retrieval)))
     assert {ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss} <= set(LOSSES.values())
     assert {"gaussian", "mvae", "mopoe", "smil", "knowledge_bridger", "mean", "knn", "ridge"} <= set(IMPUTERS)
     assert {"stamps", "digits", "mfeat", "world"} <= set(DATASETS)
@@ -130,46 +120,8 @@ def test_retrieval_and_data():
         assert getattr(data, attribute) is not None
 
 
-NAMES = [
-    "demo",
-    "ls",
-    "cp",
-    "check",
-    "train",
-    "evaluate",
-    "compare",
-    "extract",
-    "impute",
-    "diagnose",
-    "report",
-    "doctor",
-]
+NAMES = "demo ls cp check train evaluate compare extract impute diagnose report doctor"
 
 
 def test_every_command_of_the_contract_is_there():
-    assert {command.__name__.rpartition(".")[2] for command in COMMANDS} >= set(NAMES)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_help(name):
-    done = CliRunner().invoke(app, [name, "--help"])
-    assert done.exit_code == 0
-    assert f"calmrl {name}" in done.stdout
-    assert "Example" in done.stdout
-
-
-OPTIONS = {
-    "demo": ["--out"],
-    "train": ["--out", "--resume"],
-    "evaluate": ["--data", "--out"],
-    "compare": ["--methods", "--seeds", "--out"],
-    "extract": ["--encoder", "--out"],
-    "impute": ["--out", "--std"],
-    "diagnose": ["--out"],
-}
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_options(name):
-    text = CliRunner().invoke(app, [name, "--help"]).stdout
-    assert [option for option in OPTIONS[name] if option not in text] == []
+    assert {command.__name__.rpartition(".")[2] for command in COMMANDS} >= set(NAMES.split())

@@ -24,7 +24,7 @@ from calmrl.imputers import (
 )
 from calmrl.imputers.auto import RACE_EPOCHS
 from calmrl.imputers.stacking import CANDIDATES, Fitter, hidden_blocks, try_candidate
-from tests.support.latent_data import from_model, random_present
+from tests.support.latent_data import from_model, normalised_error, random_present
 from tests.support.three_modalities import three
 
 FAST = ["gaussian", "kernel", "ridge", "knn", "mean"]
@@ -40,22 +40,17 @@ def clustered(seed=0, n=500):
     return z, random_present(rng, n, 3)
 
 
-def normalised(filled, z, hidden):
-    wrong = sum(((filled[n] - a)[hidden[:, j]] ** 2).sum() for j, (n, a) in enumerate(z.items()))
-    return wrong / sum(((a - a.mean(0))[hidden[:, j]] ** 2).sum() for j, (n, a) in enumerate(z.items()))
-
-
 @pytest.mark.parametrize("data", [from_model, clustered])
 def test_nothing_is_better_and_intervals_cover(data):
     z, present = data(n=700)
     holes = {n: np.where(present[:, [j]], a, np.nan) for j, (n, a) in enumerate(z.items())}
     auto = AutoImputer(FAST).fit(holes)
     filled, std = auto.impute(holes, return_std=True)
-    mine = normalised(filled, z, ~present)
+    mine = normalised_error(filled, z, ~present)
     for name in FAST:
         options = {"gaussian": ("auto", "auto", "auto")}.get(name, ())
         other = IMPUTERS[name](*options).fit(holes)
-        assert mine < 1.02 * normalised(other.transform(holes), z, ~present), name
+        assert mine < 1.02 * normalised_error(other.transform(holes), z, ~present), name
     inside = [
         np.abs(filled[n] - a)[~present[:, j]] <= 1.6449 * std[n][~present[:, j]] for j, (n, a) in enumerate(z.items())
     ]
@@ -305,16 +300,15 @@ def test_a_candidate_is_fitted_quietly_and_with_the_seed(monkeypatch):
             warnings.warn("not converged", ConvergenceWarning, stacklevel=2)
             return super().fit(z, present)
 
-    monkeypatch.setitem(CANDIDATES, "mean", Loud)
+    monkeypatch.setitem(IMPUTERS, "mean", Loud)
     z, present = three(12)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = Fitter(7).fit("mean", z, torch.from_numpy(present), {})
     assert model.random_state == 7
-    views = check(z, present)
-    visible = views.present.clone()
+    visible = present.copy()
     visible[0, 0] = False
-    tried = try_candidate("mean", Fitter(7), views, visible, torch.tensor([0, 3]), {})
+    tried = try_candidate("mean", Fitter(7), check(z, visible), torch.tensor([0, 3]), {})
     np.testing.assert_allclose(tried.guess[0][0], z["a"][1:].mean(0))
     np.testing.assert_allclose(tried.std[0][0], z["a"][1:].std(0))
     assert [len(guess) for guess in tried.guess] == [2, 2, 2]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import RidgeCV
 
-from calmrl.imputers import IMPUTERS, KNNImputer, MeanImputer, RidgeImputer
-from calmrl.imputers.simple import ALPHAS, KnowledgeBridgerImputer
+from calmrl.imputers import KNNImputer, MeanImputer, RidgeImputer
+from calmrl.imputers.simple import KnowledgeBridgerImputer
 
 
 def rows(n=40, seed=0, widths=(3, 2, 4)):
@@ -23,27 +23,6 @@ def asked(z, *held):
     """Rows with these modalities alone, and the whole ones."""
     new = rows(5, seed=1)
     return {name: new[name] for name in held}
-
-
-def test_defaults():
-    assert KNNImputer().n_neighbors == 10
-    assert RidgeImputer().min_rows == 10
-    assert ALPHAS == (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
-    found = KnowledgeBridgerImputer().get_params()
-    assert found == {"n_candidates": 20, "structure": 0.3, "temperature": 0.1, "landmarks": 256, "blocks": None}
-    neural = {"latent_dim": 32, "epochs": 40, "batch_size": 128, "learning_rate": 2e-3, "patience": 10}
-    neural |= {"random_state": 0, "blocks": None}
-    assert IMPUTERS["mvae"]().get_params() == {**neural, "hidden": 512, "beta": 0.5}
-    assert IMPUTERS["mopoe"]().get_params() == {**neural, "hidden": 256, "beta": 0.2}
-    assert IMPUTERS["smil"]().get_params() == {**neural, "hidden": 256, "priors": 64, "inner_rate": 1e-3}
-    gfa = {"latent_dim": 32, "max_iter": 200, "tol": 1e-4, "random_state": 0, "blocks": None}
-    assert IMPUTERS["gfa"]().get_params() == gfa
-    auto = dict.fromkeys(("unit_rows", "gamma", "linear", "alpha"), "auto")
-    kernel = {"base": "gaussian", **auto, "landmarks": 1500, "random_state": 0, "blocks": None}
-    assert IMPUTERS["kernel"]().get_params() == kernel
-    assert IMPUTERS["auto"]().get_params() == {
-        "candidates": None, "race": True, "random_state": 0, "verbose": False, "blocks": None
-    }  # fmt: skip
 
 
 def test_the_mean_and_its_deviation():

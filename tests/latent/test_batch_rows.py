@@ -146,15 +146,14 @@ def test_a_batch_of_another_dtype_settles_what_is_recent() -> None:
     running: Running | None = None
     for dtype in (torch.float64, torch.float32, torch.float64):
         z = [v.detach().to(dtype) for v in values(9, EQUAL)]
-        running = absorb(BatchPosterior(Expectation.of(params, dtype), z, present), present, running, 0.5)
+        expect = Expectation.of(params, dtype)
+        running = absorb(expect, BatchPosterior(expect, z, present), present, running, 0.5)
     wanted, batch = Statistics.zeros(params), Statistics.zeros(params)
     add_pack(batch, pack(z, present, EQUAL, torch.float64), Expectation.of(params, torch.float64))
     for _ in range(3):
         wanted.combine(batch, keep=0.5, add=0.5 / 9)
     nothing = [v.detach() for v in values(0, EQUAL)]  # a process without rows adds nothing
-    running = absorb(
-        BatchPosterior(Expectation.of(params, torch.float64), nothing, present[:0]), present[:0], running, 0.5
-    )
+    running = absorb(expect, BatchPosterior(expect, nothing, present[:0]), present[:0], running, 0.5)
     running.settle()
     assert running.rows == 27
     for got, want in zip(running.average.tensors(), wanted.tensors(), strict=True):

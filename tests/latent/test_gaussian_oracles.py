@@ -11,16 +11,14 @@ from calmrl import GaussianImputer
 from calmrl.latent.em import Prior, expected_statistics, maximise, noise_floor, start_at_random
 from calmrl.latent.rows import open_source
 from tests.reference import latent as slow
-from tests.support.latent_data import from_model, random_present
+from tests.support.latent_data import fitted, from_model, normalised_error, random_present, stacked, torn, with_nan
 
 TIGHT = {"max_iter": 3000, "tol": 1e-13}
 
 
-def fitted(K=1, noise="isotropic", **data):
-    z, present = from_model(**data)
-    model = GaussianImputer(2, n_components=K, noise=noise, max_iter=15, tol=0.0).fit
-    with pytest.warns(UserWarning, match="without reaching tol"):
-        return model(z, present), z, present
+FORMS = [(1, "isotropic"), (1, "diagonal"), (3, "isotropic"), (3, "diagonal")]
+ROWS = {"whole": lambda n: with_nan(*from_model(n=n)), "with holes": lambda n: torn(n=n)[0]}
+either = pytest.mark.parametrize("rows", ROWS)
 
 
 def test_one_complete_modality_is_pca():
@@ -46,62 +44,65 @@ def test_diagonal_noise_is_factor_analysis():
     assert imp.score({"x": x}) == pytest.approx(oracle.score(x), abs=1e-6)
 
 
-@pytest.mark.parametrize(("K", "noise"), [(1, "isotropic"), (1, "diagonal"), (3, "isotropic"), (3, "diagonal")])
-def test_prediction_is_dense_conditioning(K, noise):
-    imp, z, present = fitted(K, noise, n=60)
-    arrays = list(z.values())
-    params = imp.parameters_
-    filled, std = imp.impute(z, present, return_std=True)
-    for i in range(40):
-        for m, name in enumerate(z):
-            if present[i, m]:
-                assert (std[name][i] == 0).all()
-                continue
-            mean, cov = slow.condition(params, arrays, present[i], i, m)
-            np.testing.assert_allclose(filled[name][i], mean, atol=1e-10)
-            np.testing.assert_allclose(std[name][i], np.sqrt(np.diag(cov)), atol=1e-10)
-    np.testing.assert_allclose(imp.score_samples(z, present), slow.log_likelihood(params, arrays, present), atol=1e-9)
+@either
+@pytest.mark.parametrize(("K", "noise"), FORMS)
+def test_prediction_is_dense_conditioning(rows, K, noise):
+    z = ROWS[rows](60)
+    model = fitted(z, K, noise)
+    filled, std = model.impute(z, return_std=True)
+    x, values, deviations = stacked(z), stacked(filled), stacked(std)
+    likelihoods = model.score_samples(z)
+    for i, row in enumerate(x):
+        gone = np.isnan(row)
+        mean, deviation, density = slow.condition_mixture(model.parameters_, row)
+        np.testing.assert_allclose(values[i, gone], mean, atol=1e-8)
+        np.testing.assert_allclose(deviations[i, gone], deviation, atol=1e-8)
+        assert likelihoods[i] == pytest.approx(density, abs=1e-8)
+    np.testing.assert_allclose(stacked(model.transform(z)), values, atol=1e-12)
+    assert (values[~np.isnan(x)] == x[~np.isnan(x)]).all()
+    assert (deviations[~np.isnan(x)] == 0).all()
 
 
-def test_posterior_and_full_covariance_are_dense_conditioning():
-    imp, z, present = fitted(n=40)
-    arrays = list(z.values())
-    mean, covariance = imp.posterior(z, present)
-    for i in range(40):
-        m, V = slow.latent_posterior(imp.parameters_, arrays, present[i], i)
-        np.testing.assert_allclose(mean[i], m, atol=1e-10)
-        np.testing.assert_allclose(covariance[i], V, atol=1e-10)
-    rows = present[:, 1:].any(1)
-    sub = {name: a[rows] for name, a in z.items()}
-    got = imp.predictive_covariance(sub, "m0", present[rows])
-    others = present[rows].copy()
-    others[:, 0] = False
-    for i in range(rows.sum()):
-        _, cov = slow.condition(imp.parameters_, list(sub.values()), others[i], i, 0)
-        np.testing.assert_allclose(got[i], cov, atol=1e-10)
+@either
+def test_posterior_and_full_covariance_are_dense_conditioning(rows):
+    z = ROWS[rows](50)
+    model = fitted(z)
+    mean, covariance = model.posterior(z)
+    np.testing.assert_allclose(model.embed(z), mean)
+    for i, row in enumerate(stacked(z)):
+        m, V = slow.posterior(model.parameters_, row)
+        np.testing.assert_allclose(mean[i], m, atol=1e-9)
+        np.testing.assert_allclose(covariance[i], V, atol=1e-9)
+    others = ~np.isnan(z["m1"]).all(1) | ~np.isnan(z["m2"]).all(1)
+    some = {name: array[others] for name, array in z.items()}
+    got = model.predictive_covariance(some, "m0")
+    for i, row in enumerate(stacked({**some, "m0": np.full_like(some["m0"], np.nan)})):
+        wanted = slow.condition(*slow.joint(model.parameters_)[:2], row)[1]
+        np.testing.assert_allclose(got[i], wanted[:6, :6], atol=1e-9)
 
 
-def test_likelihood_ratio_is_the_dense_one():
-    imp, z, present = fitted(n=40)
-    q, g = ({name: a[s] for name, a in z.items()} for s in (slice(0, 6), slice(6, 14)))
-    nan = lambda d, p: {n: np.where(p[:, [j]], a, np.nan) for j, (n, a) in enumerate(d.items())}  # noqa: E731
-    want = slow.likelihood_ratio(imp.parameters_, list(q.values()), present[:6], list(g.values()), present[6:14])
-    got = imp.similarity(nan(q, present[:6]), nan(g, present[6:14]), "likelihood_ratio")
-    np.testing.assert_allclose(got, want, atol=1e-9)
+@either
+def test_likelihood_ratio_is_the_dense_one(rows):
+    z = ROWS[rows](14)
+    model = fitted(z)
+    q, g = ({name: array[part] for name, array in z.items()} for part in (slice(0, 14, 2), slice(1, 14, 2)))
+    want = slow.likelihood_ratio(model.parameters_, stacked(q), stacked(g))
+    np.testing.assert_allclose(model.similarity(q, g, "likelihood_ratio"), want, atol=1e-8)
 
 
-def test_one_step_is_the_loop_over_rows():
-    z, present = from_model(n=50)
-    source = open_source(z, present)
+@either
+@pytest.mark.parametrize("isotropic", [True, False])
+def test_one_step_is_the_loop_over_rows(rows, isotropic):
+    z = ROWS[rows](70)
+    source = open_source(z, None, holes=True)
+    assert source.torn == (rows == "with holes")
     start = start_at_random(source, 2, seed=0)
     prior = Prior(0.0, 0.0, 0.0, 0.0, source.variance, noise_floor(source))
-    got = maximise(expected_statistics(source, start), start, prior, m_step="joint", isotropic=True)
-    centred = [a - mean.numpy() for a, mean in zip(z.values(), source.mean, strict=True)]
-    W, mu, noise = slow.em_step(start, centred, present)
-    for m in range(3):
-        np.testing.assert_allclose(got.W[m][0], W[m], atol=1e-10)
-        np.testing.assert_allclose(got.mu[m][0], mu[m], atol=1e-10)
-        np.testing.assert_allclose(got.noise[m][0], noise[m], atol=1e-10)
+    new = maximise(expected_statistics(source, start), start, prior, m_step="joint", isotropic=isotropic)
+    centred = stacked(z) - torch.cat(source.mean).numpy()
+    wanted = slow.em_step(start, centred, source.widths, isotropic)
+    for kind, part in zip((new.W, new.mu, new.noise), wanted, strict=True):
+        np.testing.assert_allclose(torch.cat(kind, dim=1)[0], part, atol=1e-9)
 
 
 @settings(max_examples=200, deadline=None)
@@ -149,11 +150,8 @@ def test_close_to_the_bayes_optimum():
         truth.parameters_.mu[m].zero_()
         truth.parameters_.noise[m].fill_(s**2)
 
-    def error(model):
-        filled = model.transform(z, present)
-        return sum(((filled[name] - a)[~present[:, j]] ** 2).sum() for j, (name, a) in enumerate(z.items()))
-
-    assert error(imp) <= 1.02 * error(truth)
+    error, best = (normalised_error(model.transform(z, present), z, ~present) for model in (imp, truth))
+    assert error <= 1.02 * best
     share = imp.coverage(z, np.ones_like(present), ~present)["all"]
     assert 0.88 <= share <= 0.92
 

@@ -1,7 +1,5 @@
 """Rows with holes inside a modality in the latent model, against dense Gaussians and loops over rows."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -9,38 +7,12 @@ from sklearn.decomposition import FactorAnalysis
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from calmrl.latent.em import Prior, expected_statistics, maximise, noise_floor, run_em, start_at_random
+from calmrl.latent.em import Prior, expected_statistics, noise_floor, run_em, start_at_random
 from calmrl.latent.held_out import hidden_entries, hold_out
 from calmrl.latent.rows import open_source
-from tests.reference import latent as slow
-from tests.support.latent_data import from_model, stacked, torn, with_nan
+from tests.support.latent_data import fitted, from_model, stacked, torn, with_nan
 
 FORMS = [(1, "isotropic"), (1, "diagonal"), (3, "isotropic"), (3, "diagonal")]
-
-
-def fitted(z, K=1, noise="isotropic", **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return GaussianImputer(2, n_components=K, noise=noise, **{"max_iter": 12, "tol": 0.0, **options}).fit(z)
-
-
-@pytest.mark.parametrize(("K", "noise"), FORMS)
-def test_prediction_is_dense_conditioning(K, noise):
-    z, _ = torn(n=60)
-    model = fitted(z, K, noise)
-    filled, std = model.impute(z, return_std=True)
-    x, values, deviations = stacked(z), stacked(filled), stacked(std)
-    plain = stacked(model.transform(z))
-    likelihoods = model.score_samples(z)
-    for i, row in enumerate(x):
-        gone = np.isnan(row)
-        mean, deviation, density = slow.condition_mixture(model.parameters_, row)
-        np.testing.assert_allclose(values[i, gone], mean, atol=1e-8)
-        np.testing.assert_allclose(deviations[i, gone], deviation, atol=1e-8)
-        assert likelihoods[i] == pytest.approx(density, abs=1e-8)
-    np.testing.assert_allclose(plain, values, atol=1e-12)
-    assert (values[~np.isnan(x)] == x[~np.isnan(x)]).all()
-    assert (deviations[~np.isnan(x)] == 0).all()
 
 
 def test_deviations_are_zero_where_a_modality_without_holes_is_present():
@@ -50,39 +22,6 @@ def test_deviations_are_zero_where_a_modality_without_holes_is_present():
     _, std = fitted(z).impute(z, return_std=True)
     assert (std["m1"][~lacks] == 0).all()
     assert (std["m1"][lacks] > 0).all()
-
-
-def test_posterior_and_covariance_are_dense_conditioning():
-    z, _ = torn(n=50)
-    model = fitted(z)
-    mean, covariance = model.posterior(z)
-    np.testing.assert_allclose(model.embed(z), mean)
-    mu, cov, W = slow.joint(model.parameters_)
-    for i, row in enumerate(stacked(z)):
-        at = ~np.isnan(row)
-        gain = W[at].T @ np.linalg.inv(cov[np.ix_(at, at)])
-        np.testing.assert_allclose(mean[i], gain @ (row[at] - mu[at]), atol=1e-9)
-        np.testing.assert_allclose(covariance[i], np.eye(2) - gain @ W[at], atol=1e-9)
-    others = ~np.isnan(z["m1"]).all(1) | ~np.isnan(z["m2"]).all(1)
-    some = {name: array[others] for name, array in z.items()}
-    got = model.predictive_covariance(some, "m0")
-    for i, row in enumerate(stacked({**some, "m0": np.full_like(some["m0"], np.nan)})):
-        _, wanted, _ = slow.condition_entries(model.parameters_, row)
-        np.testing.assert_allclose(got[i], wanted[:6, :6], atol=1e-9)
-
-
-@pytest.mark.parametrize("isotropic", [True, False])
-def test_one_step_is_the_loop_over_entries(isotropic):
-    z, _ = torn(n=70, holes=0.4)
-    source = open_source(z, None, holes=True)
-    start = start_at_random(source, 2, seed=0)
-    prior = Prior(0.0, 0.0, 0.0, 0.0, source.variance, noise_floor(source))
-    new = maximise(expected_statistics(source, start), start, prior, m_step="joint", isotropic=isotropic)
-    x = stacked(z) - torch.cat(source.mean).numpy()
-    W, mu, noise = slow.em_step_by_entry(start, x, source.widths, isotropic)
-    np.testing.assert_allclose(torch.cat(new.W, dim=1)[0], W, atol=1e-9)
-    np.testing.assert_allclose(torch.cat(new.mu, dim=1)[0], mu, atol=1e-9)
-    np.testing.assert_allclose(torch.cat(new.noise, dim=1)[0], noise, atol=1e-9)
 
 
 @pytest.mark.parametrize(("K", "noise"), FORMS)
@@ -193,26 +132,6 @@ def test_draws_have_the_predicted_deviations():
     gone = np.isnan(stacked(z))
     assert np.abs((draws.mean(1) - stacked(filled)) / np.where(gone, stacked(std), 1)).max() < 0.25
     np.testing.assert_allclose(draws.std(1)[gone], stacked(std)[gone], rtol=0.2)
-
-
-def test_likelihood_ratios_know_holes():
-    z, _ = torn(n=12)
-    model = fitted(z)
-    pairs = [{name: array[part] for name, array in z.items()} for part in (slice(0, 12, 2), slice(1, 12, 2))]
-    got = model.similarity(*pairs, scoring_rule="likelihood_ratio")
-    mu, cov, W = slow.joint(model.parameters_)
-    noise = np.diag(cov - W @ W.T)
-    for i, q in enumerate(stacked(pairs[0])):
-        for j, g in enumerate(stacked(pairs[1])):
-            a, b = np.flatnonzero(~np.isnan(q)), np.flatnonzero(~np.isnan(g))
-            both = np.concatenate([a, b])
-            joint = W[both] @ W[both].T + np.diag(noise[both])
-            x = np.concatenate([q[a], g[b]]) - mu[both]
-            wanted = -0.5 * (np.linalg.slogdet(joint)[1] + x @ np.linalg.solve(joint, x))
-            for at, row in ((a, q), (b, g)):
-                own, y = cov[np.ix_(at, at)], row[at] - mu[at]
-                wanted += 0.5 * (np.linalg.slogdet(own)[1] + y @ np.linalg.solve(own, y))
-            assert got[i, j] == pytest.approx(wanted, abs=1e-8)
 
 
 # ---- streams, files, one matrix

@@ -180,20 +180,15 @@ def test_where_em_stands_is_kept(tmp_path):
 def test_noise_of_the_module():
     z, present = from_model(n=60)
     params = GaussianImputer(2, noise="diagonal", max_iter=5, tol=1e-1).fit(z, present).parameters_
-    same = GaussianLatent(params, isotropic=False).as_parameters()
-    for mine, theirs in zip(same.noise, params.noise, strict=True):
-        torch.testing.assert_close(mine, theirs)
-    alike = GaussianLatent(params).as_parameters()
-    for mine, theirs in zip(alike.noise, params.noise, strict=True):
-        torch.testing.assert_close(mine, theirs.mean().expand_as(theirs))
-    floor = [noise.mean() / 2 for noise in params.noise]
-    above = GaussianLatent(params, floor=floor).as_parameters()
-    for mine, theirs in zip(above.noise, params.noise, strict=True):
-        torch.testing.assert_close(mine, theirs.mean().expand_as(theirs))
-    high = [2 * noise.mean() for noise in params.noise]
-    pushed = GaussianLatent(params, floor=high).as_parameters()
-    for mine, theirs in zip(pushed.noise, params.noise, strict=True):
-        torch.testing.assert_close(mine, (2.001 * theirs.mean()).expand_as(theirs))
+    means = [noise.mean() for noise in params.noise]
+    for options, wanted in (
+        ({"isotropic": False}, params.noise),
+        ({}, means),
+        ({"floor": [mean / 2 for mean in means]}, means),
+        ({"floor": [2 * mean for mean in means]}, [2.001 * mean for mean in means]),  # pushed above it
+    ):
+        for mine, theirs in zip(GaussianLatent(params, **options).as_parameters().noise, wanted, strict=True):
+            torch.testing.assert_close(mine, theirs.expand_as(mine))
 
 
 def test_no_rows_have_no_likelihood_but_a_gradient():

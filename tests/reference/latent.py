@@ -19,82 +19,8 @@ def joint(params, component=0):
     return mu, W @ W.T + np.diag(noise), W
 
 
-def columns(params, modalities):
-    edges = np.cumsum([0, *params.widths])
-    return np.concatenate([np.arange(edges[m], edges[m + 1]) for m in modalities]).astype(int)
-
-
-def log_joint(params, z, present_row, i, c):
-    mu, cov, _ = joint(params, c)
-    seen = [m for m in range(len(z)) if present_row[m]]
-    at = columns(params, seen)
-    x = np.concatenate([z[m][i] for m in seen])
-    density = multivariate_normal(mu[at], cov[np.ix_(at, at)], allow_singular=False).logpdf(x)
-    return float(params.log_weight[c]) + density
-
-
-def log_likelihood(params, z, present):
-    K = params.n_components
-    return np.array(
-        [logsumexp([log_joint(params, z, present[i], i, c) for c in range(K)]) for i in range(len(present))]
-    )
-
-
-def condition(params, z, present_row, i, target):
-    """Mean and covariance of modality `target` given what row i has, by conditioning the stacked Gaussian(s)."""
-    seen = [m for m in range(len(z)) if present_row[m]]
-    at, want = columns(params, seen), columns(params, [target])
-    x = np.concatenate([z[m][i] for m in seen])
-    means, covs, logs = [], [], []
-    for c in range(params.n_components):
-        mu, cov, _ = joint(params, c)
-        gain = cov[np.ix_(want, at)] @ np.linalg.inv(cov[np.ix_(at, at)])
-        means.append(mu[want] + gain @ (x - mu[at]))
-        covs.append(cov[np.ix_(want, want)] - gain @ cov[np.ix_(at, want)])
-        logs.append(log_joint(params, z, present_row, i, c))
-    r = np.exp(np.array(logs) - logsumexp(logs))
-    mean = sum(w * m for w, m in zip(r, means, strict=True))
-    cov = sum(w * (C + np.outer(m - mean, m - mean)) for w, C, m in zip(r, covs, means, strict=True))
-    return mean, cov
-
-
-def latent_posterior(params, z, present_row, i):
-    """Posterior of beta for row i, by conditioning (beta, observed) jointly. One component."""
-    mu, cov, W = joint(params)
-    seen = [m for m in range(len(z)) if present_row[m]]
-    at = columns(params, seen)
-    x = np.concatenate([z[m][i] for m in seen])
-    gain = W[at].T @ np.linalg.inv(cov[np.ix_(at, at)])
-    return gain @ (x - mu[at]), np.eye(W.shape[1]) - gain @ W[at]
-
-
-def em_step(params, z, present):
-    """One EM step with the joint [W mu] update and isotropic noise, as loops over rows (method: divide by N_m)."""
-    L = params.latent_dim
-    W, mu, noise = [], [], []
-    post = [latent_posterior(params, z, present[i], i) for i in range(len(present))]
-    for m in range(len(z)):
-        rows = [i for i in range(len(present)) if present[i, m]]
-        left = np.zeros((z[m].shape[1], L + 1))
-        right = np.zeros((L + 1, L + 1))
-        for i in rows:
-            mean, V = post[i]
-            one = np.append(mean, 1.0)
-            left += np.outer(z[m][i], one)
-            right += np.outer(one, one)
-            right[:L, :L] += V
-        solved = left @ np.linalg.inv(right)
-        w, c = solved[:, :L], solved[:, L]
-        total = sum(np.sum((z[m][i] - c - w @ post[i][0]) ** 2) + np.trace(w.T @ w @ post[i][1]) for i in rows)
-        W.append(w)
-        mu.append(c)
-        noise.append(total / (len(rows) * z[m].shape[1]))
-    return W, mu, noise
-
-
-def condition_entries(params, x, component=0):
-    """(mean, covariance) of the NaN entries of a row x (all modalities stacked) given the others, and log p of these."""
-    mu, cov, _ = joint(params, component)
+def condition(mu, cov, x):
+    """(mean, covariance) of the NaN entries of x under N(mu, cov) given the others, and log p of these."""
     seen, gone = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
     gain = cov[np.ix_(gone, seen)] @ np.linalg.inv(cov[np.ix_(seen, seen)])
     mean = mu[gone] + gain @ (x[seen] - mu[seen])
@@ -104,7 +30,7 @@ def condition_entries(params, x, component=0):
 
 def condition_mixture(params, x):
     """(mean, deviations) of the NaN entries of a row x given the others, and log p of these, for any components."""
-    parts = [condition_entries(params, x, c) for c in range(params.n_components)]
+    parts = [condition(*joint(params, c)[:2], x) for c in range(params.n_components)]
     logs = np.array([float(params.log_weight[c]) + part[2] for c, part in enumerate(parts)])
     r = np.exp(logs - logsumexp(logs))
     mean = sum(w * part[0] for w, part in zip(r, parts, strict=True))
@@ -112,21 +38,27 @@ def condition_mixture(params, x):
     return mean, np.sqrt(square - mean**2), logsumexp(logs)
 
 
-def em_step_by_entry(params, x, widths, isotropic):
+def posterior(params, x):
+    """Mean and covariance of beta given the entries of a row x that are not NaN. One component."""
+    mu, cov, W = joint(params)
+    at = np.flatnonzero(~np.isnan(x))
+    gain = W[at].T @ np.linalg.inv(cov[np.ix_(at, at)])
+    return gain @ (x[at] - mu[at]), np.eye(W.shape[1]) - gain @ W[at]
+
+
+def em_step(params, x, widths, isotropic):
     """One EM step, every column from the rows in which it is not NaN; x is (N, D), all modalities stacked. One component.
 
     Returns W (D, L), mu (D,), noise (D,).
     """
-    mu, cov, W = joint(params)
-    L, D = W.shape[1], x.shape[1]
+    L, D = params.latent_dim, x.shape[1]
     left, right, squares, n = np.zeros((D, L + 1)), np.zeros((D, L + 1, L + 1)), np.zeros(D), np.zeros(D)
     for row in x:
-        at = np.flatnonzero(~np.isnan(row))
-        gain = W[at].T @ np.linalg.inv(cov[np.ix_(at, at)])
-        one = np.append(gain @ (row[at] - mu[at]), 1.0)
+        mean, V = posterior(params, row)
+        one = np.append(mean, 1.0)
         second = np.outer(one, one)
-        second[:L, :L] += np.eye(L) - gain @ W[at]
-        for j in at:
+        second[:L, :L] += V
+        for j in np.flatnonzero(~np.isnan(row)):
             left[j] += row[j] * one
             right[j] += second
             squares[j] += row[j] ** 2
@@ -141,26 +73,38 @@ def em_step_by_entry(params, x, widths, isotropic):
     return solved[:, :L], solved[:, L], noise
 
 
-def likelihood_ratio(params, q, q_present, g, g_present):
-    """log p(q, g share one beta) - log p(q) - log p(g), dense."""
-    mu, _, W = joint(params)
-    noise = np.concatenate([n[0].numpy() for n in params.noise])
-    out = np.zeros((len(q_present), len(g_present)))
-    for i in range(len(q_present)):
-        for j in range(len(g_present)):
-            a = columns(params, [m for m in range(len(q)) if q_present[i, m]])
-            b = columns(params, [m for m in range(len(g)) if g_present[j, m]])
-            x = np.concatenate([q[m][i] for m in range(len(q)) if q_present[i, m]])
-            y = np.concatenate([g[m][j] for m in range(len(g)) if g_present[j, m]])
-            both = np.concatenate([a, b])
-            cov = W[both] @ W[both].T + np.diag(noise[both])
-            own_a, own_b = cov[: len(a), : len(a)], cov[len(a) :, len(a) :]
-            out[i, j] = (
-                multivariate_normal(mu[both], cov).logpdf(np.concatenate([x, y]))
-                - multivariate_normal(mu[a], own_a).logpdf(x)
-                - multivariate_normal(mu[b], own_b).logpdf(y)
-            )
+def likelihood_ratio(params, q, g):
+    """log p(q, g share one beta) - log p(q) - log p(g) of rows (n, D) with NaN, dense."""
+    mu, cov, W = joint(params)
+    out = np.zeros((len(q), len(g)))
+    for i, j in np.ndindex(out.shape):
+        both = np.concatenate([q[i], g[j]])
+        shared = np.kron(np.ones((2, 2)), W @ W.T) + np.kron(np.eye(2), cov - W @ W.T)
+        own = condition(mu, cov, q[i])[2] + condition(mu, cov, g[j])[2]
+        out[i, j] = condition(np.tile(mu, 2), shared, both)[2] - own
     return out
+
+
+def dense(params):
+    """Mean and covariance of all modalities stacked of a whitened model: z = centre + Q D y + what is outside Q."""
+    means, loadings, blocks = [], [], []
+    for W, mu, rotation in zip(params.W, params.mu, params.rotations, strict=True):
+        Q, D = rotation.directions.numpy(), np.diag(rotation.scale.numpy())
+        centre, noise = rotation.centre.numpy(), np.diag(rotation.noise[0].numpy())
+        W_y = np.linalg.inv(D) @ Q.T @ W[0].numpy()
+        mu_y = np.linalg.inv(D) @ Q.T @ (mu[0].numpy() - centre)
+        outside = np.eye(len(centre)) - Q @ Q.T
+        means.append(centre + Q @ D @ mu_y)
+        loadings.append(Q @ D @ W_y)
+        blocks.append(Q @ D @ noise @ D @ Q.T + float(rotation.rest) * outside)
+    W = np.concatenate(loadings)
+    covariance = W @ W.T
+    start = 0
+    for block in blocks:
+        stop = start + len(block)
+        covariance[start:stop, start:stop] += block
+        start = stop
+    return np.concatenate(means), covariance
 
 
 def gfa_bound(loadings, z, present):

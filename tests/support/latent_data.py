@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+
+from calmrl import GaussianImputer
 
 
 def random_present(rng, n, k, rate=0.4):
@@ -43,3 +47,16 @@ def stacked(z):
 
 def with_nan(z, present):
     return {name: np.where(present[:, [j]], array, np.nan) for j, (name, array) in enumerate(z.items())}
+
+
+def fitted(z, K=1, noise="isotropic", **options):
+    """A Gaussian imputer after a few steps, whether or not it has converged."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GaussianImputer(2, n_components=K, noise=noise, **{"max_iter": 12, "tol": 0.0, **options}).fit(z)
+
+
+def normalised_error(filled, z, hidden):
+    """Squared error of hidden blocks; 1.0 is that of the column means."""
+    wrong = sum(((filled[n] - a)[hidden[:, j]] ** 2).sum() for j, (n, a) in enumerate(z.items()))
+    return wrong / sum(((a - a.mean(0))[hidden[:, j]] ** 2).sum() for j, (n, a) in enumerate(z.items()))

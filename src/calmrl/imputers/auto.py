@@ -20,6 +20,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks, state_of, with_state
 from calmrl.imputers.holes import HoleCompletion, Neighbours, Within, choose_holes, neighbours_of
 from calmrl.imputers.kernel import linked
+from calmrl.imputers.registry import IMPUTERS
 from calmrl.imputers.stacking import (
     CANDIDATES,
     Fitter,
@@ -242,12 +243,7 @@ class AutoImputer(BlockImputer):
             self.neighbours_ = neighbours_of(self.within_, views, weight, factor, alone)
 
     def _compare(
-        self,
-        views: Views,
-        hidden: np.ndarray,
-        names: list[str],
-        progress: Progress,
-        engine: Engine | None,
+        self, views: Views, hidden: np.ndarray, names: list[str], progress: Progress, engine: Engine | None
     ) -> dict[str, Any]:
         """Every candidate's guesses of the hidden blocks, and the weights that follow; returns what was fitted."""
         hide = torch.from_numpy(hidden).to(views.present.device)
@@ -267,7 +263,8 @@ class AutoImputer(BlockImputer):
             errors = [np.where(known[j], g[at[:, j]] - truth[j], 0.0) for j, g in enumerate(tried.guess)]
             return Guesses(errors, [np.where(known[j], std[at[:, j]], np.nan) for j, std in enumerate(tried.std)])
 
-        fitted, seconds, left_out = self._race(views, visible, asked, names, stack, judged, progress, engine)
+        rows = replace(views, arrays=dict(views.arrays), present=visible)
+        fitted, seconds, left_out = self._race(rows, asked, names, stack, judged, progress, engine)
         weights = stack.weigh()
         visible_count = visible.sum(1).cpu().numpy()
         sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
@@ -289,8 +286,7 @@ class AutoImputer(BlockImputer):
 
     def _race(
         self,
-        views: Views,
-        visible: Tensor,
+        rows: Views,
         asked: Tensor,
         names: list[str],
         stack: Stack,
@@ -305,24 +301,23 @@ class AutoImputer(BlockImputer):
         late = [name for name in names if self.race and name in TRAINED]
         early = [name for name in names if name not in late]
         steps = len(names) + 1
-        fitter = Fitter(self.seed_, plain=self.race and not views.holes, trials={})
-        rows = replace(views, arrays=dict(views.arrays))
+        fitter = Fitter(self.seed_, plain=self.race and not rows.holes, trials={})
 
         def take(name: str, tried: Tried) -> None:
             fitted[name], stack.guesses[name] = tried.model, judged(tried)
             seconds[name] = seconds.get(name, 0.0) + tried.seconds
             self._report(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
 
-        for name, tried in self._tried(fitter, rows, visible, asked, early, steps, progress, engine):
+        for name, tried in self._tried(fitter, rows, asked, early, steps, progress, engine):
             take(name, tried)
         if fitter.plain and "gaussian" in fitted and stack.weigh().chosen[0] == "gaussian":
             progress(len(early), steps, "trying gaussian on whitened features")
             fitter, before = replace(fitter, plain=False), fitted["gaussian"].settings_
-            take("gaussian", try_candidate("gaussian", fitter, rows, visible, asked, {}, engine))
+            take("gaussian", try_candidate("gaussian", fitter, rows, asked, {}, engine))
             if "kernel" in fitted and fitted["gaussian"].settings_ != before:
-                take("kernel", try_candidate("kernel", fitter, rows, visible, asked, fitted))
-        if late and views.holes:
-            rows = self._without_holes(replace(rows, present=visible))[0]
+                take("kernel", try_candidate("kernel", fitter, rows, asked, fitted))
+        if late:
+            rows = self._without_holes(rows)[0]
         for step, name in enumerate(late, len(early)):
             progress(step, steps, f"trying {name}")
 
@@ -333,11 +328,11 @@ class AutoImputer(BlockImputer):
                     and len(model.errors_) >= RACE_EPOCHS
                     and model.errors_[-1] > (1 - FALL) * model.errors_[-2]
                 ):
-                    stack.guesses[name] = judged(Tried(model, *answers(model, rows, visible, asked), 0.0))
+                    stack.guesses[name] = judged(Tried(model, *answers(model, rows, asked), 0.0))
                     left_out.extend({name} - set(stack.weigh().chosen))
                 return name in left_out
 
-            tried = try_candidate(name, replace(fitter, stop=hopeless), rows, visible, asked, fitted)
+            tried = try_candidate(name, replace(fitter, stop=hopeless), rows, asked, fitted)
             take(name, tried)
             if name in left_out:
                 self._report(f"{name}: left out, because it has no weight after {len(tried.model.errors_)} epochs")
@@ -348,7 +343,6 @@ class AutoImputer(BlockImputer):
         self,
         fitter: Fitter,
         rows: Views,
-        visible: Tensor,
         asked: Tensor,
         names: list[str],
         steps: int,
@@ -361,19 +355,19 @@ class AutoImputer(BlockImputer):
         latent: Tried | None = None
         if rows.holes:  # the latent model completes them for the others
             progress(0, steps, "trying gaussian")
-            latent = try_candidate("gaussian", fitter, rows, visible, asked, fitted, engine)
+            latent = try_candidate("gaussian", fitter, rows, asked, fitted, engine)
             fitted["gaussian"] = self.within_ = latent.model
-            rows = self._without_holes(replace(rows, present=visible))[0]
+            rows = self._without_holes(rows)[0]
         shared = replace(fitter, trials=None)  # which workers do not need
-        guessed = (engine or LocalEngine()).map(try_candidate, others, shared, rows, visible, asked, fitted)
+        guessed = (engine or LocalEngine()).map(try_candidate, others, shared, rows, asked, fitted)
         for step, name in enumerate(names):
             progress(step, steps, f"trying {name}")
             if name != "gaussian":
                 yield name, next(guessed)
             elif latent is not None:
                 yield name, latent
-            elif linked(visible):
-                tried = try_candidate(name, fitter, rows, visible, asked, fitted, engine)
+            elif linked(rows.present):
+                tried = try_candidate(name, fitter, rows, asked, fitted, engine)
                 fitted[name] = tried.model
                 yield name, tried
             else:
@@ -507,4 +501,4 @@ class AutoImputer(BlockImputer):
         for number, (name, state) in enumerate(meta["states"].items()):
             place = self.settled_ if name.startswith("settled ") else self.models_
             key = name.removeprefix("settled ")
-            place[key] = with_state(CANDIDATES[key](), state, tensors, f"{number}.")
+            place[key] = with_state(IMPUTERS[key](), state, tensors, f"{number}.")

@@ -345,7 +345,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
             self._views(views.arrays, views.present, holes=False)  # says which value is wrong
         if learn:
             self._need_no_whitening("missing(learn=True)")
-            self._running = online.absorb(posterior, views.present, self._running, self.step_size)
+            self._running = online.absorb(expect, posterior, views.present, self._running, self.step_size)
             self.n_iter_ += 1
         return posterior
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,20 +17,12 @@ from calmrl._support.engine import Engine
 from calmrl.arrays import Array, Views, check, to_tensor
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.kernel import KernelImputer, linked
-from calmrl.imputers.simple import KNNImputer, KnowledgeBridgerImputer, MeanImputer, RidgeImputer
-from calmrl.imputers.variational import MoPoEImputer
+from calmrl.imputers.registry import make_imputer
+from calmrl.imputers.simple import MeanImputer
 from calmrl.latent.choose import Ready
 from calmrl.latent.held_out import normal_reach
 
-CANDIDATES: dict[str, Any] = {
-    "gaussian": GaussianImputer,
-    "kernel": KernelImputer,
-    "mopoe": MoPoEImputer,
-    "knowledge_bridger": KnowledgeBridgerImputer,
-    "ridge": RidgeImputer,
-    "knn": KNNImputer,
-    "mean": MeanImputer,
-}
+CANDIDATES = ("gaussian", "kernel", "mopoe", "knowledge_bridger", "ridge", "knn", "mean")
 
 
 @dataclass(frozen=True)
@@ -66,10 +57,8 @@ class Fitter:
                 if shared is None:
                     shared = MeanImputer().fit(z, mask)
                 return KernelImputer(random_state=self.seed).fit_on(check(z, mask), shared, self.forms)
-            make: Callable[..., Any] = CANDIDATES[name]
-            options = {"random_state": self.seed} if "random_state" in inspect.signature(make).parameters else {}
             ends = {} if self.stop is None else {"stop": self.stop}
-            return make(**options).fit(z, mask, **ends)
+            return make_imputer(name, self.seed).fit(z, mask, **ends)
 
     def _gaussian(self, z: Mapping[str, Any], mask: Array, engine: Engine | None) -> GaussianImputer:
         whitening: Any = 0.0 if self.plain else "auto"
@@ -90,25 +79,20 @@ class Tried:
 
 
 def try_candidate(
-    name: str,
-    fitter: Fitter,
-    views: Views,
-    visible: Tensor,
-    asked: Tensor,
-    fitted: Mapping[str, Any],
-    engine: Engine | None = None,
+    name: str, fitter: Fitter, rows: Views, asked: Tensor, fitted: Mapping[str, Any], engine: Engine | None = None
 ) -> Tried:
-    """Fit on what is `visible` of the rows, and guess the rows `asked`."""
+    """Fit on what `rows` have present, and guess the rest of the rows `asked`."""
     start = time.perf_counter()
-    model = fitter.fit(name, dict(views.arrays), visible, fitted, engine)
-    guess, std = answers(model, views, visible, asked)
+    model = fitter.fit(name, dict(rows.arrays), rows.present, fitted, engine)
+    guess, std = answers(model, rows, asked)
     return Tried(model, guess, std, time.perf_counter() - start)
 
 
-def answers(model: Any, views: Views, visible: Tensor, asked: Tensor) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(guesses, deviations) of the rows `asked`, of which it sees what is `visible`, per modality."""
-    guess, std = model.impute(dict(views.take(asked).arrays), visible[asked], return_std=True)
-    values, deviations = ([as_double(part[m]) for m in views.names] for part in (guess, std))
+def answers(model: Any, rows: Views, asked: Tensor) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(guesses, deviations) of the rows `asked`, per modality."""
+    taken = rows.take(asked)
+    guess, std = model.impute(dict(taken.arrays), taken.present, return_std=True)
+    values, deviations = ([as_double(part[m]) for m in rows.names] for part in (guess, std))
     return values, deviations
 
 

@@ -320,11 +320,9 @@ def step(
     `most` is how many different rows there are, where that is known: seen again, they are not worth more.
     """
     expect = Expectation.of(params, working_dtype(views))
-    if sum_over_processes(float(bool(views.holes)), views.present.device) > 0:
-        running = absorb_rows(views, expect, running, step_size)
-    else:
-        posterior = BatchPosterior(expect, views.rows(0, len(views)), views.present)
-        running = absorb(posterior, views.present, running, step_size)
+    holes = sum_over_processes(float(bool(views.holes)), views.present.device) > 0
+    batch = views if holes else BatchPosterior(expect, views.rows(0, len(views)), views.present)
+    running = absorb(expect, batch, views.present, running, step_size)
     if running.rows == 0:
         return params, running
     running.settle()
@@ -343,45 +341,38 @@ def step(
 
 
 @torch.no_grad()
-def absorb(posterior: BatchPosterior, present: Tensor, running: Running | None, step_size: float | str) -> Running:
-    """Blend a batch, of all processes, into the running statistics."""
-    expect = posterior.expect
-    if running is None:
-        running = Running(Statistics.zeros(expect.params), 0.0)
+def absorb(
+    expect: Expectation,
+    batch: BatchPosterior | Views,
+    present: Tensor,
+    running: Running | None,
+    step_size: float | str,
+) -> Running:
+    """Blend a batch, of all processes, into the running statistics.
+
+    As a posterior it joins what is recent; as rows, which may have holes inside a modality, it enters the average at once.
+    """
+    running = Running(Statistics.zeros(expect.params), 0.0) if running is None else running
     rows = sum_over_processes(len(present), present.device)
-    if rows > 0:
+    if rows == 0:
+        return running
+    rate = float((running.rows / rows + 2) ** -DECAY if step_size == "decay" else step_size)
+    if isinstance(batch, Views):
+        running.settle()
+        stats = Statistics.zeros(expect.params)
+        stats.with_own()
+        values = batch.rows(0, len(batch))
+        add_pack(stats, pack(values, present, batch.widths, expect.dtype, holes=has_holes(batch)), expect)
+        stats.over_processes()
+        running.average.combine(stats, keep=1 - rate, add=rate / rows)
+    else:
         if running.recent is None or not running.recent.takes(expect):
             running.settle()
             running.recent = Recent.nothing(expect.params, expect.dtype)
-        rate = _rate(running, rows, step_size)
-        running.recent.add(posterior, present, keep=1 - rate, add=rate / rows)
-        running.squares = (1 - rate) ** 2 * running.squares + rate**2 / rows
-        running.rows += rows
+        running.recent.add(batch, present, keep=1 - rate, add=rate / rows)
+    running.squares = (1 - rate) ** 2 * running.squares + rate**2 / rows
+    running.rows += rows
     return running
-
-
-@torch.no_grad()
-def absorb_rows(views: Views, expect: Expectation, running: Running | None, step_size: float | str) -> Running:
-    """As `absorb`, for a batch in which rows have holes inside a modality: it enters the average at once."""
-    running = Running(Statistics.zeros(expect.params), 0.0) if running is None else running
-    running.settle()
-    rows = sum_over_processes(len(views), views.present.device)
-    if rows > 0:
-        stats = Statistics.zeros(expect.params)
-        stats.with_own()
-        values, present = views.rows(0, len(views)), views.present
-        packed = pack(values, present, expect.params.widths, expect.dtype, holes=has_holes(views))
-        add_pack(stats, packed, expect)
-        stats.over_processes()
-        rate = _rate(running, rows, step_size)
-        running.average.combine(stats, keep=1 - rate, add=rate / rows)
-        running.squares = (1 - rate) ** 2 * running.squares + rate**2 / rows
-        running.rows += rows
-    return running
-
-
-def _rate(running: Running, rows: float, step_size: float | str) -> float:
-    return float((running.rows / rows + 2) ** -DECAY if step_size == "decay" else step_size)
 
 
 def passes(

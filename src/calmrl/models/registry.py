@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pkgutil import resolve_name
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
 from calmrl._support.arguments import Auto, Count, Fraction, NotNegative
 from calmrl._support.registry import Registry
-from calmrl._support.section import ChosenSection, Section
-from calmrl.baselines.registry import BASELINES
+from calmrl._support.section import Section
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,8 @@ class ModelKind:
     ----------
     about : str
         One line for `calmrl ls models`.
-    section : str or function
-        The keys of `model` in a training config, or what gives them.
+    section : str
+        The keys of `model` in a training config.
     build : str
         (section, data, names, seed, root) -> model, before its first step.
     restore : str
@@ -38,7 +35,7 @@ class ModelKind:
     """
 
     about: str
-    section: str | Callable[[], type[Section]]
+    section: str
     build: str
     restore: str
     media: str | None = None
@@ -55,18 +52,7 @@ class ModelKind:
 
     def part(self, name: Literal["section", "build", "restore", "media"]) -> Any:
         """One of the parts, imported."""
-        value = getattr(self, name)
-        return value() if callable(value) else resolve_name(value)
-
-
-class BaselineSection(ChosenSection):
-    """The arguments of a baseline."""
-
-    registry = BASELINES
-    tag = "kind"
-    leave_out: ClassVar[frozenset[str]] = frozenset({"random_state"})
-
-    kind: str
+        return resolve_name(getattr(self, name))
 
 
 MODELS: Registry[ModelKind] = Registry(
@@ -87,20 +73,20 @@ MODELS: Registry[ModelKind] = Registry(
         ),
         **{
             name: ModelKind(
-                f"{about}, on frozen features",
-                partial(BaselineSection.member, name),
+                about,
+                f"calmrl.models.registry:{section}",
                 "calmrl.models.fitted:build_classical",
                 "calmrl.models.fitted:ClassicalModel",
                 steps=False,
             )
-            for name, about in {
-                "cca": "CCA of every pair of modalities, in closed form",
-                "mcca": "multi-set CCA, one space in closed form",
-                "gcca": "MAXVAR generalised CCA, one space in closed form",
-                "asif": "relative representations by rows that have both",
-                "ridge": "ridge regression onto a hub modality",
-                "procrustes": "rotation onto a hub modality",
-            }.items()
+            for name, section, about in (
+                ("cca", "CorrelationSection", "CCA of every pair of modalities, in closed form, on frozen features"),
+                ("mcca", "CorrelationSection", "multi-set CCA, one space in closed form, on frozen features"),
+                ("gcca", "CorrelationSection", "MAXVAR generalised CCA, one space in closed form, on frozen features"),
+                ("asif", "AsifSection", "relative representations by rows that have both, on frozen features"),
+                ("ridge", "RidgeSection", "ridge regression onto a hub modality, on frozen features"),
+                ("procrustes", "ProcrustesSection", "rotation onto a hub modality, on frozen features"),
+            )
         },
         "vast": ModelKind(
             "the paper's towers on raw video, audio and text",
@@ -146,3 +132,48 @@ class AlignerSection(Section):
     landmarks: Count = 2000
     groups: str | None = None
     relevant: str | None = None
+
+
+class BaselineSection(Section):
+    """The arguments that all of `calmrl.baselines` have."""
+
+    kind: str
+    features: Literal["linear", "kernel"] = "kernel"
+    unit_rows: bool = True
+    landmarks: Count = 2000
+
+
+class CorrelationSection(BaselineSection):
+    """The arguments of `calmrl.baselines.CCA`, `MCCA` and `GCCA`."""
+
+    kind: Literal["cca", "mcca", "gcca"]
+    ridge: NotNegative = 1.0
+    directions: Count = 256
+
+
+class AsifSection(BaselineSection):
+    """The arguments of `calmrl.baselines.ASIF`."""
+
+    kind: Literal["asif"]
+    nearest: Count = 800
+    power: NotNegative = 8.0
+    whitening: Fraction = 0.0
+    anchors: Count = 2000
+
+
+class RidgeSection(BaselineSection):
+    """The arguments of `calmrl.baselines.RidgeMap`."""
+
+    kind: Literal["ridge"]
+    ridge: NotNegative = 1.0
+    whitening: Fraction = 0.5
+    hub: str | None = None
+
+
+class ProcrustesSection(BaselineSection):
+    """The arguments of `calmrl.baselines.ProcrustesMap`."""
+
+    kind: Literal["procrustes"]
+    directions: Count = 256
+    whitening: Fraction = 0.0
+    hub: str | None = None
