@@ -17,13 +17,15 @@ pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed
 
 from PIL import Image
 
-from calmrl import Index
+from calmrl import Aligner, Index
 from calmrl.data import FeatureSet
-from calmrl.encoders import ENCODERS, EncoderSet
+from calmrl.encoders import ENCODERS, Encoder, EncoderSet, EncoderSpec, registry
+from calmrl.encoders.base import same
 from calmrl.errors import InputError
 from tests.support.colour_world import (
     COLOUR_ENCODERS,
     ENCODED,
+    FIXED,
     ITEMS,
     NAMES,
     RATE,
@@ -319,3 +321,44 @@ def test_a_file_of_which_nothing_can_be_read_is_called_new_once(own) -> None:
     write_picture(folder / "broken.png", colour(1))
     assert len(again.folder_changes().new) == 1
     assert again.add(folder).added == ["broken"]
+
+
+@pytest.mark.parametrize("related", [True, False])
+def test_recordings_that_only_the_encoder_of_speech_relates(tmp_path, monkeypatch, related):
+    """The default encoder of sounds hears nothing in them; that of speech is tried, and named where it does better."""
+    hear = COLOUR_ENCODERS["hear"]
+
+    def deaf(items):
+        return np.stack(
+            [np.random.default_rng(int(item[:99].view(np.uint32).sum())).normal(size=12) for item in items]
+        ).astype("f4")
+
+    def spec(encode):
+        return EncoderSpec("audio", 12, "for tests", "1", "none", "", lambda: Encoder("audio", 12, same, encode))
+
+    for name, one in {
+        **COLOUR_ENCODERS,
+        "deaf": spec(deaf),
+        "words": hear if related else spec(lambda a: deaf(a) + 1),
+    }.items():
+        monkeypatch.setitem(ENCODERS, name, one)
+    for kind, name in {"image": "see", "text": "read", "audio": "deaf", "speech": "words"}.items():
+        monkeypatch.setitem(registry.DEFAULTS, kind, name)
+        monkeypatch.setitem(registry.PACKAGES, name, ("calmrl",))
+    for number in range(130):
+        write_item(tmp_path / "folder", number, {"image", "sound"})
+    index = Index.build(tmp_path / "folder", tmp_path / "ix", model=Aligner(**FIXED), base=None)
+    assert not index.modalities()["sound"]["aligned"]
+    said = [line for line in index.summary() if "relates the recordings" in line]
+    assert len(said) == related
+    if related:
+        assert said[0].startswith("sound: words relates the recordings to the rest, deaf does not (of 120 tried")
+        assert said[0].endswith('with encoders={"sound": "words"} (--encoder sound=words)')
+        again = Index.build(
+            tmp_path / "folder", tmp_path / "again", encoders={"sound": "words"}, model=Aligner(**FIXED)
+        )
+        assert again.modalities()["sound"]["aligned"]
+    given = Index.build(
+        tmp_path / "folder", tmp_path / "given", encoders={"sound": "deaf"}, model=Aligner(**FIXED), base=None
+    )
+    assert not any("relates the recordings" in line for line in given.summary())  # it was asked for by name

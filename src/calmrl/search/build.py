@@ -16,13 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, part_folder
 from calmrl._support.places import ITEMS, PARTS, is_remote
 from calmrl._support.tensor_files import to_files
-from calmrl.aligner.base import load_base
+from calmrl.aligner.base import MIN_PAIRS, load_base
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.storage import to_state
 from calmrl.data.features.feature_set import ROW
@@ -46,6 +47,7 @@ from calmrl.search.collection import (
 from calmrl.search.levels import measured
 from calmrl.search.space import (
     ALIGNER,
+    AT_CHANCE,
     AUTO,
     LEARNED,
     BuildOptions,
@@ -62,13 +64,16 @@ from calmrl.search.space import (
     place_all,
     recipe,
     relevance_of_items,
+    share_behind,
     threads_for,
+    unrelated,
     with_base,
     with_repeats,
 )
 from calmrl.sources import DATASET, FOLDER, Source, open_source
 
 ROWS = 2048  # written at once
+TRIED = 120  # recordings, with another encoder than theirs
 REPEATED = "repeated"  # modality -> [items, different files], where files are repeated
 OCR = "ocr"  # of the layout: whether words in pictures were read
 NAMES = "names"  # of the layout: whether names stand for texts that items of a folder lack
@@ -102,6 +107,7 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
         collection, description = _collect(opened, encoders, part, options)
         with threads_for(len(collection)):
             aligner, layout = _align(collection, part, options)
+            layout["modalities"] = _with_better_encoders(opened, collection, aligner, layout["modalities"], given, part)
         if description is not None:
             entries = {name: extra for name in layout["modalities"] if (extra := description_in(aligner, name))}
             description = {**description, "encoders": {**entries, **description["encoders"]}}
@@ -252,6 +258,43 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         ITEMS: ITEMS,
     }
     return aligner, layout
+
+
+def _with_better_encoders(
+    opened: Source,
+    collection: Collection,
+    aligner: Aligner | None,
+    entries: dict[str, Any],
+    given: Mapping[str, str],
+    part: Path,
+) -> dict[str, Any]:
+    """Entries of the layout; of sounds that are unrelated to the rest, with the encoder of speech if it relates some of them.
+
+    Few people name a folder of recordings of speech "speech", by which the encoder would be chosen.
+    """
+    speech = DEFAULTS["speech"]
+    if opened.manifest is None or not is_installed(speech):
+        return entries
+    apart = [] if aligner is None else unrelated(aligner)
+    for j, name in enumerate(collection.z):
+        entry = entries[name]
+        at_chance = entry["why"] == AT_CHANCE or name in apart
+        if not at_chance or name in given or entry["encoder"] != DEFAULTS["audio"]:
+            continue
+        rows = np.flatnonzero(collection.present[:, j] & (collection.present.sum(axis=1) > 1))
+        rows = rows[np.linspace(0, len(rows) - 1, min(TRIED, len(rows))).astype(int)]
+        encoder = EncoderSet({name: speech}, dtype="float32")
+        sample = encode(opened, [collection.records[row] for row in rows], encoder, part / "cells")
+        rows = rows[[collection.records[row].id in {item.id for item in sample.records} for row in rows]]
+        if len(rows) < MIN_PAIRS:
+            continue
+        z = {other: np.asarray(values[rows]) for other, values in collection.z.items()} | {name: sample.z[name]}
+        trial = Aligner("linear", refine="never", candidates=2, random_state=0).fit(z, collection.present[rows])
+        found = share_behind(trial, name)
+        if found is not None and found[0] > 0.5 + found[1]:
+            better = {"encoder": speech, "tried": len(rows), "behind": found[0]}
+            entries = entries | {name: entry | {"better": better}}
+    return entries
 
 
 def _write(

@@ -401,6 +401,13 @@ class Index:
         short = in_short(self.aligner, {name: entry["why"] for name, entry in modalities.items()})
         lines += [] if short is None else [f"in short: {short}"]
         lines += [
+            f"{name}: {one['encoder']} relates the recordings to the rest, {entry['encoder']} does not (of {one['tried']} "
+            f"tried, the own item is ahead of {100 * one['behind']:.0f} % of the others; 50 % is chance); make the index again "
+            f'with encoders={{"{name}": "{one["encoder"]}"}} (--encoder {name}={one["encoder"]})'
+            for name, entry in layout["modalities"].items()
+            if (one := entry.get("better")) is not None
+        ]
+        lines += [
             f"{name}: {plural(items, 'item')} with {different:,} different files; those of one file count as one in estimates"
             for name, (items, different) in layout.get(REPEATED, {}).items()
         ]

@@ -399,16 +399,26 @@ def behind(evidence: Evidence) -> np.ndarray:
 def at_chance(aligner: Aligner) -> list[str]:
     """Modalities that have nothing to do with the others, as far as held-out items show, and that no base knows."""
     known = {name for base in aligner.base_ for name in base.names}
+    return [name for name in unrelated(aligner) if name not in known]
+
+
+def unrelated(aligner: Aligner) -> list[str]:
+    """Modalities whose items neither find the others nor are found by them, held out; a base may know them all the same."""
     out = []
     for name in aligner.names_:
-        parts = [behind(one) for key, one in aligner.evidence_.items() if name in key.split("->")]
-        if not parts or name in known:
-            continue
-        mean = float(np.mean([part.mean() for part in parts]))
-        error = 2 / math.sqrt(12 * max(len(part) for part in parts))  # twice that of uniform shares
-        if mean < 0.5 + error and max(mean, 0.5) + error < USEFUL:
+        found = share_behind(aligner, name)
+        if found is not None and found[0] < 0.5 + found[1] and max(found[0], 0.5) + found[1] < USEFUL:
             out.append(name)
     return out
+
+
+def share_behind(aligner: Aligner, name: str) -> tuple[float, float] | None:
+    """(share of the gallery behind the own item, mean over the directions to and from a modality; two standard errors)."""
+    parts = [behind(one) for key, one in aligner.evidence_.items() if name in key.split("->")]
+    if not parts:
+        return None
+    error = 2 / math.sqrt(12 * max(len(part) for part in parts))  # twice that of uniform shares
+    return float(np.mean([part.mean() for part in parts])), error
 
 
 def in_short(aligner: Aligner | None, why: Mapping[str, str | None]) -> str | None:
