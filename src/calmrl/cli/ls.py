@@ -76,12 +76,9 @@ def entries(shelf: str) -> dict[str, str]:
     if shelf == INDEXES:
         from calmrl.workflows.index import cached_indexes
 
-        return {
-            str(
-                kept.path
-            ): f"{kept.size / 1e6:.1f} MB  {kept.source}{' (gone: calmrl remove --gone)' if kept.gone else ''}"
-            for kept in cached_indexes()
-        }
+        gone = " (gone: calmrl remove --gone)"
+        kept = cached_indexes()
+        return {str(one.path): f"{one.size / 1e6:.1f} MB  {one.source}{gone if one.gone else ''}" for one in kept}
     abouts: dict[str, str] = {}
     for address in REGISTRIES[shelf]:
         registry: Registry[object] = resolve_name(address)

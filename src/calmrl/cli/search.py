@@ -72,11 +72,10 @@ def run(
         None if given is None else [name.strip() for name in given.split(",")] for given in (having, lacking)
     )
     request: dict[str, Any] = {"having": wanted, "lacking": unwanted, "where": where, "k": k, "hubs": hubs}
-    request |= {"why": why or json, "files": paths}
-    found = _served(index, place, own, request, (text, image, sound, with_, like)) if server else None
+    request |= {"why": why or json, "files": paths, "terms": _terms(text, image, sound, with_, like)}
+    found = _served(index, place, own, request) if server else None
     if found is None:
-        opened = _opened(index, place, own)
-        found = answer(opened, {**request, "terms": _terms(text, image, sound, with_, like)})
+        found = answer(_opened(index, place, own), request)
     hits = found["hits"]
     if json:
         verdict = {name: found[name] for name in ("verdict", "nothing_close")}
@@ -98,15 +97,13 @@ def run(
         note("nothing was found: no item matches --having, --lacking and --where")
 
 
-def _served(
-    index: str, place: str | None, own: bool, request: dict[str, Any], given: tuple[Any, ...]
-) -> dict[str, Any] | None:
+def _served(index: str, place: str | None, own: bool, request: dict[str, Any]) -> dict[str, Any] | None:
     """The answer of a server of the same index; None if there is none, or if the index is to be brought up to date first."""
     at = index if own else place or index_of(index)
     if is_remote(str(at)) or not address_file(at).exists():
         return None
     source = {} if own else {"source": str(Path(index).resolve())}
-    found = ask_server(at, {**request, **source, "terms": _terms(*given), "cwd": os.getcwd(), "name": index})
+    found = ask_server(at, {**request, **source, "cwd": os.getcwd(), "name": index})
     if found is None or "declined" in found:
         return None
     if not own:

@@ -1,4 +1,4 @@
-"""What the commands of an index pass on: their defaults without options, and options that are given."""
+"""What the commands that use an index pass on, and how hits are shown."""
 
 from __future__ import annotations
 
@@ -99,37 +99,14 @@ def test_serve(calmrl, index, passed):
         assert calmrl("serve", "ix", "--port", port)[0] == 2
 
 
-def test_index(calmrl, passed):
-    calls = passed("calmrl.workflows.index.index", [1, 2])
-    code, _, err = calmrl("index", "photos", "--out", "ix")
-    assert code == 0
-    assert 'wrote ix: search it with: calmrl search ix "..." (2 items)' in err
-    calmrl("index", "photos", "--out", "ix", "--encoder", "image=a", "--model", "m", "--groups", "g", "--relevant-by", "r",
-           "--engine", "ray", "--address", "x", "--base", "none", "--ocr")  # fmt: skip
-    nothing = {"model": None, "base": "auto", "groups": None, "relevant": None, "engine": "local", "address": None,
-               "ocr": False}  # fmt: skip
-    given = {"model": Path("m"), "base": None, "groups": "g", "relevant": "r", "engine": "ray", "address": "x",
-             "ocr": True}  # fmt: skip
-    assert calls == [(("photos", "ix", None), nothing), (("photos", "ix", {"image": "a"}), given)]
-
-
-def test_align(calmrl, passed):
-    calls = passed("calmrl.workflows.align.align")
-    code, out, err = calmrl("align", "features", "--out", "my base")
-    assert (code, out) == (0, "")
-    assert err == "wrote my base: index other items beside it with: calmrl index SOURCE --out INDEX --base 'my base'\n"
-    calmrl("align", "f", "--out", "b", "--base", "x", "--groups", "g", "--relevant-by", "r", "--compact")
-    nothing = {"base": None, "groups": None, "relevant": None, "compact": False}
-    given = {"base": "x", "groups": "g", "relevant": "r", "compact": True}
-    assert calls == [(("features", Path("my base")), nothing), (("f", Path("b")), given)]
-
-
 def test_search_by_default(calmrl, index):
     opened = index(hit())
     code, out, err = calmrl("search", "ix", "2:dog - fruit")
     assert (code, out) == (0, " 0.500  0.25  a  []  two words  a.png\n")
     assert err == "similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:\n"
     assert opened.asked == [{"text": [(2.0, "dog"), (-1.0, "fruit")], "k": 10, "hubs": False, "why": False}]
+    index(hit(text="x" * 90, paths={}, modalities=("a", "b")))  # a long caption is cut
+    assert calmrl("search", "ix", "dog")[1] == f" 0.500  0.25  a  [a, b]  {'x' * 80}\n"
 
 
 @pytest.mark.parametrize(
@@ -184,11 +161,6 @@ def test_search_says_what_is_new_and_what_a_score_is(calmrl, index):
     assert calmrl("search", "ix", "dog") == (0, "", nothing)
 
 
-def test_a_long_caption_is_cut(calmrl, index):
-    index(hit(text="x" * 90, paths={}, modalities=("a", "b")))
-    assert calmrl("search", "ix", "dog")[1] == f" 0.500  0.25  a  [a, b]  {'x' * 80}\n"
-
-
 def test_paths_of_hits(calmrl, index):
     index(hit(paths={"image": "i", "text": "t"}), hit(id="b", paths={"image": "i"}), hit(id="c", paths={}))
     code, out, err = calmrl("search", "ix", "dog", "--paths", "--having", "text")
@@ -198,18 +170,14 @@ def test_paths_of_hits(calmrl, index):
     assert calmrl("search", "ix", "dog", "--paths") == (0, "/photos/a.image\n", "")
 
 
-@pytest.mark.parametrize("given", ["speech", "=a", "speech="])
-def test_what_is_no_modality_with_a_value(calmrl, index, given):
+def test_what_is_no_modality_with_a_value(calmrl, index):
     index()
-    code, _, err = calmrl("search", "ix", "--with", given)
-    assert code == 2
-    assert f"--with {given} is not MODALITY=VALUE; for instance --with speech=voice.wav" in err
-
-
-def test_a_file_of_no_modality(calmrl, index, tmp_path):
-    index()
-    for name in ("a.pdf", "a.txt"):
-        (tmp_path / name).touch()
-        code, _, err = calmrl("search", "ix", tmp_path / name)
+    said = "is not MODALITY=VALUE; for instance --with speech=voice.wav"
+    for words, what in (
+        *((["--with", given], f"--with {given} {said}") for given in ("speech", "=a", "speech=")),
+        *(([f"./{name}"], "is no picture, film or sound by its name; ask with --with") for name in ("a.pdf", "a.txt")),
+    ):
+        Path(words[0]).touch()
+        code, _, err = calmrl("search", "ix", *words)
         assert code == 2
-        assert "is no picture, film or sound by its name; ask with --with MODALITY=" in err
+        assert what in err
