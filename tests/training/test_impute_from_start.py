@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
 from calmrl import CalibratedAlignment
-from calmrl.data import Batches
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.losses import PMRLLoss
 from calmrl.workflows.build import build_step, build_trainer, open_data
-from tests.support.train_data import config, source
+from tests.support.train_data import config
 
 NAMES = ("image", "text", "audio")
 
@@ -75,15 +73,3 @@ def test_the_trainer_remembers_the_model_at_the_start_of_each_stage(tmp_path):
     moved = [not torch.equal(a, b) for a, b in zip(step.start.parameters(), step.model.parameters(), strict=True)]
     assert any(moved)  # the model went on, the memory did not
     assert not any(parameter.requires_grad for parameter in step.start.parameters())
-
-
-def test_batches_of_incomplete_rows_only():
-    rows = source(60)
-    lacking = int((~rows.present.all(1)).sum())
-    assert 0 < lacking < 60
-    batches = Batches(rows, batch_size=8, incomplete_only=True)
-    index = np.concatenate([batch["index"] for batch in batches])
-    assert sorted(index) == sorted(np.flatnonzero(~rows.present.all(1)))
-    assert batches.left_out == 60 - lacking
-    with pytest.raises(InputError, match="complete_only and incomplete_only leave no row"):
-        Batches(rows, batch_size=8, incomplete_only=True, complete_only=True)

@@ -17,12 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 from calmrl._support.distributed import join
-from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
 from calmrl.training import checkpoints as checkpoint
-from calmrl.workflows.build import open_data
 from tests.support import warm
-from tests.support.train_data import ROOT, calmrl, config, config_file, environment, records, step_of
+from tests.support.train_data import ROOT, calmrl, config_file, environment, records, step_of
 from tests.support.waiting import patience
 
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
@@ -101,15 +99,6 @@ def compare(one, two, tolerance: float = 1e-6) -> None:
     assert a.keys() == b.keys()
     for name, weights in a.items():
         np.testing.assert_allclose(weights, b[name], rtol=tolerance, atol=tolerance, err_msg=name)
-
-
-def test_the_two_processes_see_different_patterns(tmp_path):
-    data = open_data(config(tmp_path, **CHANGES))
-    halves = [Batches(list(data.train.values()), 23, rank=rank, world=2) for rank in range(2)]
-    for left, right in zip(*halves, strict=True):
-        sets = [{tuple(row) for row in batch["present"].tolist()} for batch in (left, right)]
-        counts = [torch.unique(batch["present"], dim=0, return_counts=True)[1].tolist() for batch in (left, right)]
-        assert sets[0] != sets[1] or counts[0] != counts[1]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 
 import numpy as np
@@ -97,33 +96,6 @@ def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):
     newest = checkpoint.read(checkpoint.newest(tmp_path / "out" / "checkpoints"))
     assert newest.training["position"]["step"] == 2
     assert all(torch.isfinite(tensor).all() for tensor in newest.weights.values())
-
-
-@pytest.mark.parametrize("call", ["save_file", "save", "save_state", "flush"])
-def test_disk_full_while_writing_a_checkpoint(call, tmp_path, monkeypatch):
-    cfg = config(tmp_path, checkpoint={"every": 2})
-    train(cfg, tmp_path / "whole")
-    home = torch if call == "save" else checkpoint
-    real, calls = getattr(home, call), 0
-
-    def full(*arguments, **more):
-        nonlocal calls
-        calls += 1
-        if calls > 4:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments, **more)
-
-    monkeypatch.setattr(home, call, full)
-    with pytest.raises(
-        InputError, match=r"could not be written to .*No space left on device.*earlier checkpoints are intact"
-    ):
-        train(cfg, tmp_path / "out")
-    monkeypatch.undo()
-    folder = tmp_path / "out" / "checkpoints"
-    checkpoint.read(checkpoint.newest(folder))
-    assert not list(folder.glob(".*"))
-    train(cfg, tmp_path / "out", resume=True)
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
 FULL = """
@@ -221,17 +193,6 @@ def test_resuming_where_nothing_was_begins_and_says_so(tmp_path):
     cfg = config(tmp_path, stages=[{"steps": 2}])
     train(cfg, tmp_path / "out", resume=True, report=said.append)
     assert any("holds no checkpoint yet; starting from the beginning" in text for text in said)
-
-
-def test_validation_without_pairs_is_said_at_once(tmp_path):
-    z = {name: np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32) for name in ("image", "text")}
-    z["text"][:20] = np.nan
-    from calmrl.data.features.writer import write_features
-
-    write_features(tmp_path / "a", z, split=["val"] * 20 + ["train"] * 20)
-    cfg = config(tmp_path, sources={"a": {"features": "a"}}, modalities=None)
-    with pytest.raises(InputError, match="no two modalities meet in two of the 20 validation rows"):
-        train(cfg, tmp_path / "out")
 
 
 def test_imputers_and_updates_that_do_not_fit(tmp_path):
