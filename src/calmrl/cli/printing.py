@@ -93,7 +93,7 @@ class Pace:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.done, self.total = 0, 0
-        self._first = 0  # what was done when counting began: a run that goes on does not begin at 0
+        self._first = 0  # what was done when counting began: a run that resumes does not begin at 0
         self._points: deque[tuple[float, int]] = deque()
 
     def update(self, done: int, total: int) -> None:

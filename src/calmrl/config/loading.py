@@ -202,7 +202,7 @@ def dumps(config: Section) -> str:
 
 
 def dump(config: Section, path: str | Path, *, force: bool = False) -> None:
-    """Write the resolved config; the file appears whole or not at all.
+    """Write the resolved config; the file is written atomically.
 
     Examples
     --------

@@ -44,8 +44,8 @@ def test_usage(tmp_path, calmrl):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"root": "data", "smoke": True}, "--smoke makes its own data; leave out --root"),
-        ({}, "name the folder of the data with --root, or pass --smoke"),
+        ({"root": "data", "smoke": True}, "`smoke=True` makes its own data; leave out `root`"),
+        ({}, "name the folder of the data with `root`, or pass `smoke=True`"),
         (
             {"root": "data", "device": "cuda:1"},
             'device is "auto" or "cpu"; got \'cuda:1\'; choose a GPU with CUDA_VISIBLE',

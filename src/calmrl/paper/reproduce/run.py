@@ -65,7 +65,7 @@ class ReproductionRun:
     changes: Callable[[Run], Sequence[str]] = lambda run: ()  # key=value, of the config of a run
     progress: Progress = no_progress
     report: Callable[[str], None] = lambda text: None
-    left_out: dict[str, dict[str, int]] = field(default_factory=dict)  # by collection: test media that are not there
+    skipped: dict[str, dict[str, int]] = field(default_factory=dict)  # by collection: test media that are not there
     _rows: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
 
     def folder(self, run: str) -> Path:
@@ -87,7 +87,7 @@ class ReproductionRun:
         return (self.folder(run) / "model" / "model.json").is_file()
 
     def trained(self, run: str) -> Path:
-        """The folder of a run, trained now unless it was before; one that was stopped goes on."""
+        """The folder of a run, trained now unless it was before; one that was stopped resumes."""
         folder, config = self.folder(run), self.config(run)
         if self.finished(run):
             same_config(config, folder / "config.yaml")
@@ -128,7 +128,7 @@ class ReproductionRun:
             return self._kept(producer, collection, lambda folder: {"rows": by_name(load_model(folder))})["rows"]
         content = self._kept(producer, collection, partial(self._evaluated, collection))
         described = content["meta"]["datasets"][collection]
-        self.left_out[collection] = described.get("left_out", {})
+        self.skipped[collection] = described.get("left_out", {})
         return list(content["rows"])
 
     def _evaluated(self, collection: str, folder: Path) -> dict[str, Any]:
@@ -358,7 +358,7 @@ def reproduce(
         The folder of collections, weights and features; with `smoke` not needed.
     out : str or Path
         Gets NAME.md, NAME.json, `configs/` and `runs/`. Runs that are finished there are used again, and one that was
-        stopped goes on.
+        stopped resumes.
     smoke : bool
         The same on tiny generated data with tiny random weights.
     check_only : bool
@@ -376,12 +376,12 @@ def reproduce(
     """
     table, out = PAPER_TABLES[name](), Path(out).absolute()
     if root is None and not smoke:
-        raise InputError("name the folder of the data with --root, or pass --smoke to try it on generated data")
+        raise InputError("name the folder of the data with `root`, or pass `smoke=True` to try it on generated data")
     if smoke:
         from calmrl.paper.reproduce.smoke import smoke_changes, write_smoke_data
 
         if root is not None:
-            raise InputError("--smoke makes its own data; leave out --root")
+            raise InputError("`smoke=True` makes its own data; leave out `root`")
         write_smoke_data(out / "data")
     experiments = ReproductionRun(
         out / "data" if smoke else Path(str(root)).absolute(),
@@ -401,7 +401,7 @@ def reproduce(
     if check_only:
         return Reproduction(table, [], needs, runs)
     cells = measure(table, experiments)
-    lost = skipped_sentence(experiments.left_out)
+    lost = skipped_sentence(experiments.skipped)
     notes = [*([SMOKE] if smoke else []), *table.notes, *([lost] if lost else [])]
     absent = others_without_features(table, experiments.root)
     notes += [f"{', '.join(absent)}: {FEATURES_NEEDED}"] if absent else []
@@ -425,7 +425,7 @@ def measure(table: PaperTable, experiments: ReproductionRun) -> list[Measured]:
 
 
 def _written(made: Reproduction, experiments: ReproductionRun) -> Reproduction:
-    """Write table and drawings, each whole or not at all."""
+    """Write table and drawings, each atomically."""
     name = made.table.name
     contents = {f"{name}.md": to_markdown(made), f"{name}.json": json.dumps(made.as_dict(), indent=1)}
     contents |= drawings(made.table, experiments)
