@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-PARAMETERS = 1_247_224_818  # of VastModel()
+PARAMETERS = 1_247_224_818  # of VastModel.from_sizes()
 BLOCK, BLOCKS = 25_248_768, 40  # parameters of a vision block, and how many there are
 STEM = 1408 * (1 + 257 + 3 * 14 * 14 + 1)  # class token, positions, patch embedding with its bias
 FRAMES, PAIRS = 8, 3  # per row: pictures; pairs of the matching encoder (itself and two negatives)

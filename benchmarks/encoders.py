@@ -18,7 +18,7 @@ ROWS, BATCH, REPEATS = 64, 16, 5
 
 def model() -> VastModel:
     torch.manual_seed(0)
-    return VastModel(
+    return VastModel.from_sizes(
         names=("audio", "text"),
         matching=False,
         width=64,

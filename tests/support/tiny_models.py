@@ -121,7 +121,7 @@ def tiny_vast(seed: int = 0, **changes):
     pytest.importorskip("transformers", reason="transformers is not installed")
     from calmrl.paper.vast.model import VastModel
 
-    return scramble(VastModel(**{**VAST, **changes}), seed).eval()
+    return scramble(VastModel.from_sizes(**{**VAST, **changes}), seed).eval()
 
 
 def tiny_inputs(present: torch.Tensor, seed: int = 0, frames: int = 2) -> dict:

@@ -219,7 +219,7 @@ def test_what_the_smoke_test_makes(out):
     from calmrl.paper.reproduce.smoke import FRAMES, IMAGE, SIZES, WIDTH
 
     reproduce("table4", out=out, smoke=True)
-    model = VastModel(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)
+    model = VastModel.from_sizes(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)
     report = load_vast(model, out / "data" / CHECKPOINT)  # strict: nothing is missing or unknown
     assert report.unfilled == []
     assert report.unused == []

@@ -266,7 +266,7 @@ def test_the_configs_for_cards_differ_from_the_recipe_in_nothing_else() -> None:
 
 def test_the_config_for_24_gb_freezes_36_of_40_vision_blocks() -> None:
     with torch.device("meta"):
-        model, other = VastModel(), VastModel()
+        model, other = VastModel.from_sizes(), VastModel.from_sizes()
     whole = sum(parameter.numel() for parameter in model.parameters())
     freeze(model, load("paper-vast-24gb").optimiser.freeze)
     other.freeze(vision=36)

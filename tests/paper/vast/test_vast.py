@@ -237,7 +237,7 @@ def test_what_is_saved_comes_back(tmp_path) -> None:
     inputs = tiny_inputs(present)
     for name, value in model(inputs, present).items():
         assert torch.equal(other(inputs, present)[name], value)
-    again = VastModel(**json.loads(json.dumps(model.arguments)))
+    again = VastModel.from_sizes(**json.loads(json.dumps(model.arguments)))
     assert again.arguments == model.arguments
     again.load_state_dict(model.state_dict())
     twin_of_it = copy.deepcopy(model)
@@ -310,11 +310,15 @@ def test_errors_say_what_to_do() -> None:
             model(inputs | {"text": text}, present)
     for names in (("vision", "smell"), ("vision", "vision"), ()):
         with pytest.raises(InputError, match=f"each once; got {', '.join(names) or 'none'}"):
-            VastModel(**{**VAST, "names": names})
+            VastModel.from_sizes(**{**VAST, "names": names})
     with pytest.raises(InputError, match="matching needs text; pass matching=False"):
-        VastModel(**{**VAST, "names": ("vision", "audio")})
+        VastModel.from_sizes(**{**VAST, "names": ("vision", "audio")})
     with pytest.raises(InputError, match="text and at least one other"):
-        VastModel(**{**VAST, "names": ("text",)})
+        VastModel.from_sizes(**{**VAST, "names": ("text",)})
+    with pytest.raises(InputError, match="vision is not among the names: leave its tower out"):
+        VastModel(model.bert, model.vision, names=("text",), matching=False)
+    with pytest.raises(InputError, match="text or subtitle is among the names: pass its tower"):
+        VastModel(vision=model.vision, names=("vision", "text"))
 
 
 def matching(names: tuple[str, ...] = ("vision", "text")) -> VastMatching:
@@ -387,5 +391,5 @@ def test_a_modality_that_no_row_has(missing: str) -> None:
 def test_older_models_and_small_ones_have_no_fused_heads() -> None:
     two = {**VAST, "names": ["vision", "text"]}
     assert VastModel.restore(**two).fused is None
-    assert VastModel(**{**VAST, "names": ["text"]}, matching=False).fused is None
-    assert VastModel(**two, negatives="softmax").matching.floor is None
+    assert VastModel.from_sizes(**{**VAST, "names": ["text"]}, matching=False).fused is None
+    assert VastModel.from_sizes(**two, negatives="softmax").matching.floor is None

@@ -112,7 +112,7 @@ def test_what_is_missing_is_in_one_error(folder) -> None:
 def test_without_sizes_it_is_the_published_model() -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     with torch.device("meta"):
-        model = VastModel()
+        model = VastModel.from_sizes()
     assert sum(parameter.numel() for parameter in model.parameters()) == 1_247_224_818
 
 

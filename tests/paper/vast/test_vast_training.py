@@ -45,7 +45,7 @@ def media(folder, **options) -> MediaRows:
 
 def model() -> VastModel:
     torch.manual_seed(0)
-    return VastModel(**{**VAST, "names": tuple(KINDS), "vocabulary": 64, "dropout": 0.0})
+    return VastModel.from_sizes(**{**VAST, "names": tuple(KINDS), "vocabulary": 64, "dropout": 0.0})
 
 
 def trainer(folder, out) -> Trainer:

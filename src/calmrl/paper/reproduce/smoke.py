@@ -32,7 +32,7 @@ SHARED_BIAS = "audio_encoder.encoder.layers.{}.self_attn.relative_attention_bias
 def write_checkpoint(path: Path) -> None:
     """Random weights under the names of a published model_step_*.pt."""
     torch.manual_seed(0)
-    model = VastModel(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)  # type: ignore[arg-type]
+    model = VastModel.from_sizes(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)  # type: ignore[arg-type]
     with torch.no_grad():
         for matrix in (parameter for parameter in model.parameters() if parameter.ndim > 1):
             matrix.normal_(0.0, 0.3)  # so that items differ

@@ -26,7 +26,7 @@ from calmrl.paper.vast.towers import Beats, Interpolation
 def build_vast(section: VastSection, data: Any, names: Sequence[str], seed: int, root: str | None = None) -> VastModel:
     """The model with random weights, or those of the files that the section names; `data.notes` says what was not used."""
     torch.manual_seed(seed)
-    model = VastModel(
+    model = VastModel.from_sizes(
         names=names,
         width=section.width,
         frames=section.frames,

@@ -73,15 +73,60 @@ class VastModel(nn.Module):
     `present` is (N, k) bool with a column per name. An encoder never sees a row that lacks its modality. `matching` is
     a VastMatching, or None. With `first_stage="fused"`, `encode` also gives one vector of `FusedHeads` per row, under
     the name "fused" among the tokens; "sum" is the normalised sum of the unit vectors instead.
-
-    Weights are random; the default arguments are sizes and training rules of the published checkpoints. `arguments` holds
-    them all, to build a model of the same shape.
     """
 
     kind = "vast"  # its name in MODELS
+    matching: VastMatching | None
+    arguments: dict[str, Any]  # of `from_sizes`, to build one of the same shape
 
     def __init__(
         self,
+        bert: Any = None,
+        vision: EvaVit | None = None,
+        audio: Beats | None = None,
+        *,
+        names: Sequence[str] = NAMES,
+        width: int = 512,
+        frames: int = 8,
+        slices: int = 1,
+        matching: bool = True,
+        temperature: float = 0.07,
+        first_stage: Literal["fused", "sum"] = "fused",
+        negatives: Literal["floored", "softmax"] = "floored",
+    ) -> None:
+        super().__init__()
+        unknown = [name for name in names if name not in NAMES]
+        if unknown or len(set(names)) != len(names) or not names:
+            raise InputError(f"names must be some of {', '.join(NAMES)}, each once; got {', '.join(names) or 'none'}")
+        for kinds, tower in ((("vision",), vision), (("audio",), audio), (TEXTS, bert)):
+            wanted = any(name in names for name in kinds)
+            if wanted != (tower is not None):
+                what = "pass its tower" if wanted else "leave its tower out"
+                raise InputError(f"{' or '.join(kinds)} is {'' if wanted else 'not '}among the names: {what}")
+        self.names, self.width = tuple(names), width
+        self.vision, self.audio, self.bert = vision, audio, bert
+        towers: dict[str, Any] = {"vision": vision, "audio": audio}
+        widths = {name: bert.config.hidden_size if name in TEXTS else towers[name].width for name in self.names}
+        self.heads = nn.ModuleDict({name: nn.Linear(d, width, bias=False) for name, d in widths.items()})
+        others = {name: d for name, d in widths.items() if name != "text"}
+        if matching and "text" not in names:
+            raise InputError("matching needs text; pass matching=False")
+        self.matching = None
+        if matching:
+            self.matching = VastMatching(
+                bert,
+                others,
+                self.names,
+                frames=frames,
+                slices=slices,
+                temperature=temperature,
+                floor=FLOOR if negatives == "floored" else None,
+            )
+        self.fused = FusedHeads(others, width) if first_stage == "fused" and "text" in names and others else None
+
+    @classmethod
+    def from_sizes(
+        cls,
         *,
         names: Sequence[str] = NAMES,
         width: int = 512,
@@ -116,57 +161,32 @@ class VastModel(nn.Module):
         text_mlp: int = 3072,
         positions: int = 512,
         dropout: float = 0.1,
-    ) -> None:
-        arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        super().__init__()
-        unknown = [name for name in names if name not in NAMES]
-        if unknown or len(set(names)) != len(names) or not names:
-            raise InputError(f"names must be some of {', '.join(NAMES)}, each once; got {', '.join(names) or 'none'}")
-        if matching and "text" not in names:
-            raise InputError("matching needs text; pass matching=False")
-        self.names, self.width, self.arguments = tuple(names), width, arguments | {"names": list(names)}
+    ) -> VastModel:
+        """The model with random weights; the defaults are sizes and training rules of the published checkpoints."""
+        arguments: dict[str, Any] = {key: v for key, v in locals().items() if key not in ("cls", "__class__")}
 
         def sizes(tower: str) -> dict[str, Any]:
             """vision_mlp -> mlp_width, and so on: the arguments of a tower by its own names."""
             own = {key.removeprefix(f"{tower}_"): v for key, v in arguments.items() if key.startswith(f"{tower}_")}
             return {f"{key}_width" if key in ("mlp", "embed") else key: value for key, value in own.items()}
 
-        self.vision: EvaVit | None = None
-        self.audio: Beats | None = None
-        self.bert: Any = None
+        vision = audio = bert = None
         if "vision" in names:
-            self.vision = EvaVit(image_size=image_size, patch_size=patch_size, output_width=None, **sizes("vision"))
+            vision = EvaVit(image_size=image_size, patch_size=patch_size, output_width=None, **sizes("vision"))
         if "audio" in names:
-            self.audio = Beats(**sizes("audio"))
+            audio = Beats(**sizes("audio"))
         if any(name in TEXTS for name in names):
             shape = {"vocabulary": vocabulary, "positions": positions, "dropout": dropout, **sizes("text")}
-            self.bert = berts.build_bert(**shape, cross_attention=matching)
-        of_tower = {"vision": vision_width, "audio": audio_width, "text": text_width, "subtitle": text_width}
-        widths = {name: of_tower[name] for name in self.names}
-        self.heads = nn.ModuleDict({name: nn.Linear(d, width, bias=False) for name, d in widths.items()})
-        others = {name: d for name, d in widths.items() if name != "text"}
-        self.matching: VastMatching | None = None
-        if matching:
-            self.matching = VastMatching(
-                self.bert,
-                others,
-                self.names,
-                frames=frames,
-                slices=slices,
-                temperature=temperature,
-                floor=FLOOR if negatives == "floored" else None,
-            )
-        self.fused = FusedHeads(others, width) if first_stage == "fused" and "text" in names and others else None
-
-    @classmethod
-    def from_sizes(cls, **sizes: Any) -> VastModel:
-        """The same as the constructor."""
-        return cls(**sizes)
+            bert = berts.build_bert(**shape, cross_attention=matching)
+        shared = ("names", "width", "frames", "slices", "matching", "temperature", "first_stage", "negatives")
+        model = cls(bert, vision, audio, **{key: arguments[key] for key in shared})
+        model.arguments = arguments | {"names": list(names)}
+        return model
 
     @classmethod
     def restore(cls, **arguments: Any) -> VastModel:
         """The model of saved `arguments`; those of models older than the fused heads do not name them."""
-        return cls(**{"first_stage": "sum", **arguments})
+        return cls.from_sizes(**{"first_stage": "sum", **arguments})
 
     def towers(self) -> dict[str, nn.Module]:
         """The encoders, which were trained before, by name: vision, audio and text (BERT, for both kinds of text)."""

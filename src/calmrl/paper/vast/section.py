@@ -40,7 +40,7 @@ class WeightsSection(Section):
 
 
 class VastSection(Section):
-    """The model of the paper, from raw media. `sizes` are arguments of `VastModel`; its own are the paper's.
+    """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's.
 
     `first_stage`, `negatives` and `decoding` default to the rules of the public code; `docs/reference/recipe.md` lists them.
     """
@@ -64,7 +64,7 @@ class VastSection(Section):
     @field_validator("sizes")
     @classmethod
     def _registered(cls, sizes: dict[str, int | float]) -> dict[str, int | float]:
-        allowed = [*signature_of("calmrl.paper.vast.model:VastModel").parameters]
+        allowed = [*signature_of("calmrl.paper.vast.model:VastModel.from_sizes").parameters]
         for key in sizes:
             if key not in allowed or key in cls.model_fields:
                 near = closest(key, allowed)
