@@ -166,8 +166,8 @@ class Baseline(ABC, BaseEstimator):
 
     def _features(self, m: int, x: Tensor) -> Tensor:
         """(n, r_m) float64."""
-        lift = self.feature_maps_[m]
-        return lift.project(x, lift.projection * lift.scale(self.whitening))
+        feature_map = self.feature_maps_[m]
+        return feature_map.project(x, feature_map.projection * feature_map.scale(self.whitening))
 
     @torch.no_grad()
     def embed(self, z: Mapping[str, Array], present: Array | None = None) -> Array:
@@ -179,7 +179,7 @@ class Baseline(ABC, BaseEstimator):
         widths = self.widths_
         wide = [widths[name] for name in self.names_]
         views = self.within_.whole(check(z, present, names=self.names_, widths=wide, holes=True))
-        largest = max(max(len(lift.landmarks), len(lift.centre)) for lift in self.feature_maps_)
+        largest = max(max(len(feature_map.landmarks), len(feature_map.centre)) for feature_map in self.feature_maps_)
         blocks = blocks_of_rows(len(views), 32 * max(largest, self.width_), EMBED_BYTES)
         parts = [self._embed_rows(views, start, stop) for start, stop in blocks]
         vectors = torch.cat(parts) if parts else torch.zeros((0, self.width_))
@@ -206,7 +206,9 @@ class Baseline(ABC, BaseEstimator):
     @property
     def widths_(self) -> dict[str, int]:
         """Modality -> width of its input."""
-        widths = {name: len(lift.centre) for name, lift in zip(self.names_, self.feature_maps_, strict=True)}
+        widths = {
+            name: len(feature_map.centre) for name, feature_map in zip(self.names_, self.feature_maps_, strict=True)
+        }
         return {name: widths[name] for name in self.modalities_}
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -291,8 +293,8 @@ def inverse_root(covariance: Tensor, ridge: float) -> Tensor:
 def to_state(baseline: Baseline) -> dict[str, Any]:
     """{"meta": json-able, "tensors": name -> tensor} of a fitted baseline."""
     tensors = {f"learned.{key}": tensor for key, tensor in baseline.learned_.items()}
-    for name, lift in zip(baseline.names_, baseline.feature_maps_, strict=True):
-        tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
+    for name, feature_map in zip(baseline.names_, baseline.feature_maps_, strict=True):
+        tensors |= {f"lift.{name}.{part}": getattr(feature_map, part) for part in MAP_PARTS}
     within, held = baseline.within_.state()
     tensors |= held
     meta = {

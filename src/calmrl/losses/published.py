@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Share
-from calmrl._support.distributed import gather_headers, gather_rows, world
+from calmrl._support.distributed import gather_headers, gather_rows
 from calmrl.arrays import full_precision
 from calmrl.errors import InputError
 from calmrl.losses.base import AnchoredLoss, Batch, chunks, each_chunk, joined
@@ -341,6 +341,5 @@ def _gathered(features: Mapping[str, Tensor], batch: Batch) -> list[Tensor]:
     with torch.no_grad():
         for name, width in zip(batch.names, widths, strict=True):
             rows = features[name].detach() if name in features else batch.z.new_zeros(own, max(width))
-            rows = rows.to(batch.z.dtype)
-            gathered.append(gather_rows(rows, counts) if world()[0] > 1 else rows)
+            gathered.append(gather_rows(rows.to(batch.z.dtype), counts))
     return gathered

@@ -78,11 +78,11 @@ class Heads(nn.Module):
             self.get_buffer(f"centre_{name}").copy_(centre[name])
             self.get_buffer(f"map_{name}").copy_(maps[name])
 
-    def compare_with(self, lifts: Mapping[str, FeatureMap]) -> None:
+    def compare_with(self, feature_maps: Mapping[str, FeatureMap]) -> None:
         """Take over kernel features: landmarks, kernel and directions of every modality."""
-        for name, lift in lifts.items():
-            parts = {"centre": lift.centre, "landmarks": lift.landmarks, "offset": lift.offset}
-            for part, values in (parts | {"shape": lift.shape, "map": lift.projection}).items():
+        for name, feature_map in feature_maps.items():
+            parts = {"centre": feature_map.centre, "landmarks": feature_map.landmarks, "offset": feature_map.offset}
+            for part, values in (parts | {"shape": feature_map.shape, "map": feature_map.projection}).items():
                 self.get_buffer(f"{part}_{name}").copy_(values)
 
     def standardized(self, name: str, x: Tensor) -> Tensor:
@@ -170,24 +170,24 @@ LANDMARKS = 2000  # rows that features compare with, at most
 def fit_kernels(sources: Sequence[FeatureRows], how: str, seed: int) -> dict[str, FeatureMap]:
     """Modality -> its kernel features, whitened by half, from the observed training rows; mean square 1."""
     generator = torch.Generator().manual_seed(seed)
-    lifts = {}
+    feature_maps = {}
     for j, name in enumerate(sources[0].names):
         x = torch.cat([_observed(source, j, name) for source in sources])
         if not len(x):
             raise InputError(f"no training row has {name}; leave it out of modalities, or add a source")
-        lift = fit_kernel(x, UNIT_ROWS[how], generator, LANDMARKS)
-        lifts[name] = replace(lift, projection=lift.projection * lift.scale(WHITENING))
-    return lifts
+        feature_map = fit_kernel(x, UNIT_ROWS[how], generator, LANDMARKS)
+        feature_maps[name] = replace(feature_map, projection=feature_map.projection * feature_map.scale(WHITENING))
+    return feature_maps
 
 
-def lifted_rows(source: FeatureRows, lifts: Mapping[str, FeatureMap]) -> FeatureRows:
+def lifted_rows(source: FeatureRows, feature_maps: Mapping[str, FeatureMap]) -> FeatureRows:
     """The same rows with their features computed, in memory; 0 where a modality is missing."""
     z = {}
     for j, name in enumerate(source.names):
-        values = np.zeros((len(source), lifts[name].width), dtype=np.float32)
-        values[source.present[:, j]] = lifts[name](_observed(source, j, name)).numpy()
+        values = np.zeros((len(source), feature_maps[name].width), dtype=np.float32)
+        values[source.present[:, j]] = feature_maps[name](_observed(source, j, name)).numpy()
         z[name] = values
-    widths = {name: lift.width for name, lift in lifts.items()}
+    widths = {name: feature_map.width for name, feature_map in feature_maps.items()}
     return replace(source, z=z, rows=np.arange(len(source)), widths=widths)
 
 
@@ -224,11 +224,13 @@ def _heads(section: HeadsSection, widths: dict[str, int], sources: Sequence[Feat
     shape: dict[str, Any] = {"hidden": section.hidden}
     shape["skip"] = section.hidden is not None and section.init == "latent"
     if section.standardize in UNIT_ROWS:
-        lifts = fit_kernels(sources, section.standardize, seed)
-        shape["inner"] = {name: lift.width for name, lift in lifts.items()}
-        shape["kernels"] = {name: (len(lift.landmarks), lift.unit) for name, lift in lifts.items()}
+        feature_maps = fit_kernels(sources, section.standardize, seed)
+        shape["inner"] = {name: feature_map.width for name, feature_map in feature_maps.items()}
+        shape["kernels"] = {
+            name: (len(feature_map.landmarks), feature_map.unit) for name, feature_map in feature_maps.items()
+        }
         heads = Heads(widths, section.width, **shape)
-        heads.compare_with(lifts)
+        heads.compare_with(feature_maps)
     elif section.standardize is not None:
         centres, maps = standardization(principal_axes(sources), section.standardize)
         heads = Heads(widths, section.width, inner={name: m.shape[1] for name, m in maps.items()}, **shape)
