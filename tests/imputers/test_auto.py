@@ -132,13 +132,6 @@ def test_save_load_and_refit(tmp_path):
         np.testing.assert_array_equal(got[name], want[name])
 
 
-def test_too_few_rows_to_compare_become_means_and_say_so():
-    z, present = from_model(n=4)
-    with pytest.warns(UserWarning, match="too few to compare imputers"):
-        auto = AutoImputer().fit(z, present)
-    assert list(auto.models_) == ["mean"]
-
-
 def test_modalities_that_never_meet_leave_the_latent_model_out():
     z, _ = from_model(n=120)
     present = np.zeros((120, 3), bool)

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.decomposition import FactorAnalysis
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.latent.em import Prior, expected_statistics, noise_floor, run_em, start_at_random
 from calmrl.latent.held_out import hidden_entries, hold_out
 from calmrl.latent.rows import open_source
-from tests.support.latent_data import fitted, from_model, stacked, torn, with_nan
+from tests.support.latent_data import fitted, stacked, torn
 
 FORMS = [(1, "isotropic"), (1, "diagonal"), (3, "isotropic"), (3, "diagonal")]
 
@@ -62,32 +61,6 @@ def test_rows_with_the_same_holes_share_a_factor_and_stay_themselves():
     for mine, theirs in zip(once, thrice, strict=True):
         for name in z:
             np.testing.assert_allclose(np.repeat(mine[name], 3, axis=0), theirs[name], atol=1e-12)
-
-
-def test_nearly_complete_data_end_where_factor_analysis_does():
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=(400, 2)) @ rng.normal(size=(2, 10)) + rng.normal(size=(400, 10)) * np.linspace(0.5, 1.2, 10)
-    oracle = FactorAnalysis(2, tol=1e-10, max_iter=5000, svd_method="lapack").fit(x)
-    tight = {"noise": "diagonal", "max_iter": 3000, "tol": 1e-13}
-    seen = np.vstack([x, np.full((1, 10), np.nan)])
-    seen[-1, 0] = x[:, 0].mean()  # one entry, which says nothing new: but all goes through the sums of columns
-    model = fitted({"x": seen}, **tight)
-    assert model.score({"x": x}) == pytest.approx(oracle.score(x), abs=1e-4)
-
-
-def test_a_row_of_nan_is_an_absent_modality():
-    z, present = from_model(n=60)
-    by_nan = fitted(with_nan(z, present))
-    masked = GaussianImputer(2, max_iter=12, tol=0.0)
-    with pytest.warns(UserWarning, match="without reaching tol"):
-        masked.fit(z, present)
-    for name in z:
-        np.testing.assert_array_equal(by_nan.W_[name], masked.W_[name])
-        np.testing.assert_array_equal(by_nan.transform(with_nan(z, present))[name], masked.transform(z, present)[name])
-    nowhere = {name: np.isfinite(array) for name, array in with_nan(z, present).items()}
-    by_observed = masked.transform({name: a.copy() for name, a in z.items()}, observed=nowhere)
-    for name in z:
-        np.testing.assert_array_equal(by_observed[name], masked.transform(z, present)[name])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -155,22 +155,10 @@ def _input_stays(case: Case) -> Iterator[str]:
         yield "impute wrote into it"
 
 
-def _transform(case: Case) -> Iterator[str]:
-    yield from _near(case.fitted.transform(copy.deepcopy(case.z), case.present), case.answer[0])
-
-
-def _again(case: Case) -> Iterator[str]:
-    yield from _near(case.impute(case.z, case.present)[0], case.answer[0])
-
-
 def _alone(case: Case) -> Iterator[str]:
     part = slice(0, ROWS // 2)
     some = case.impute({name: block[part] for name, block in case.z.items()}, case.present[part])[0]
     yield from _near(some, {name: block[part] for name, block in case.answer[0].items()})
-
-
-def _nan_is_missing(case: Case) -> Iterator[str]:
-    yield from _near(case.impute(case.z, None)[0], case.answer[0])
 
 
 def _absent_is_unread(case: Case) -> Iterator[str]:
@@ -191,10 +179,14 @@ PROMISES: dict[str, Callable[[Case], Iterator[str]]] = {
     "whatever was missing is finite": _finite,
     "deviations are finite, positive where imputed and 0 where observed": _deviations,
     "the input stays as it was": _input_stays,
-    "transform gives what impute gives": _transform,
-    "the same rows give the same again": _again,
+    "transform gives what impute gives": lambda case: _near(
+        case.fitted.transform(copy.deepcopy(case.z), case.present), case.answer[0]
+    ),
+    "the same rows give the same again": lambda case: _near(case.impute(case.z, case.present)[0], case.answer[0]),
     "a row does not depend on the rows beside it": _alone,
-    "without present, a row that is NaN throughout is missing": _nan_is_missing,
+    "without present, a row that is NaN throughout is missing": lambda case: _near(
+        case.impute(case.z, None)[0], case.answer[0]
+    ),
     "what stands in a missing modality is not read": _absent_is_unread,
     "what is not observed is a hole, and not read": _observed_argument,
 }

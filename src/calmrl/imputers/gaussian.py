@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from calmrl._support.arguments import Auto, Count, Fraction, NotNegative, Positive, seed_of
 from calmrl._support.engine import Engine
+from calmrl._support.registry import lookup
 from calmrl.arrays import Array, Views, check, within_limit
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
@@ -219,8 +220,8 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     def _check_takes_holes(self, settings: Settings) -> None:
         if settings.whitening or self.solver == "gradient":
-            what = f"whitening={settings.whitening:g}" if settings.whitening else "solver='gradient'"
-            instead = "whitening=0" if settings.whitening else "solver='em'"
+            whitens = (f"whitening={settings.whitening:g}", "whitening=0")
+            what, instead = whitens if settings.whitening else ("solver='gradient'", "solver='em'")
             raise InputError(
                 f"{what} needs whole rows, but some rows have holes inside a modality; use {instead}, or complete the rows "
                 "first with a GaussianImputer that does"
@@ -400,7 +401,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         """
         params, left = self._model(queries, None)
         _, right = self._model(gallery, None)
-        return self._out(predict.score(params, left, right, scoring_rule), left)
+        return self._out(lookup(predict.SCORINGS, scoring_rule, "scoring")(params, left, right), left)
 
     def as_heads(self) -> nn.ModuleDict:
         """One linear layer per modality, z^m -> posterior mean given m alone: a start for training."""

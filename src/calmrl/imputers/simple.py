@@ -37,11 +37,9 @@ class MemoryImputer(BlockImputer):
             for j, values in enumerate(views.rows(0, len(views)))
             if values is not None
         ]
-        self.mean_ = [rows[has].mean(0) if bool(has.any()) else rows.sum(0) for rows, has in self._columns()]
-        self.std_ = [
-            rows[has].std(0, correction=0) if bool(has.any()) else torch.zeros_like(mean)
-            for (rows, has), mean in zip(self._columns(), self.mean_, strict=True)
-        ]
+        pairs = zip(self.rows_, self.present_.unbind(1), strict=True)
+        seen = [rows[has] if bool(has.any()) else rows.new_zeros((1, rows.shape[1])) for rows, has in pairs]
+        self.mean_, self.std_ = [block.mean(0) for block in seen], [block.std(0, correction=0) for block in seen]
         return self
 
     def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
@@ -66,9 +64,6 @@ class MemoryImputer(BlockImputer):
 
     def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.fit({name: tensors[f"rows.{name}"] for name in meta["names"]}, tensors["present"])
-
-    def _columns(self) -> list[tuple[Tensor, Tensor]]:
-        return [(rows, self.present_[:, j]) for j, rows in enumerate(self.rows_)]
 
     def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
         """(mean, deviation), each (n, d_m), of modality m for rows whose observed modalities are `seen`.

@@ -289,7 +289,7 @@ def factors(
     """
     factor = np.ones(missing.shape)
     filled = [m for m, score in enumerate(scores) if score.size and not np.isnan(score).all()]
-    alike = [scores[m] / max(_level(scores[m], level), TINY) for m in filled]
+    alike = [scores[m] / max(float(np.nanquantile(scores[m], level)), TINY) for m in filled]
     shared = np.ones(len(missing))
     for s in range(len(missing)):
         own = [score[sources[m] == s] for m, score in zip(filled, alike, strict=True)]
@@ -302,12 +302,7 @@ def factors(
 def _lean(score: np.ndarray, blocks: int, level: float) -> float:
     """The quantile of scores that have quantile 1 on the whole, nearer to 1 the fewer the blocks."""
     some = blocks and not np.isnan(score).all()
-    return max(_level(score, level), TINY) ** (blocks / (blocks + SHRINK)) if some else 1.0
-
-
-def _level(score: np.ndarray, level: float) -> float:
-    """The quantile of the scores that are known."""
-    return float(np.quantile(score[~np.isnan(score)], level))
+    return max(float(np.nanquantile(score, level)), TINY) ** (blocks / (blocks + SHRINK)) if some else 1.0
 
 
 def _of_modality(
@@ -315,7 +310,7 @@ def _of_modality(
 ) -> np.ndarray:
     growth, weight = shared.copy(), np.ones(len(score))
     even = score / shared[count][:, None]
-    even = even / max(_level(even, level), TINY)
+    even = even / max(float(np.nanquantile(even, level)), TINY)
     for s in np.unique(count):
         own = count == s
         growth[s] *= _lean(even[own], int(own.sum()), level)

@@ -106,56 +106,45 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
         )  # (K, L + 1, L + 1)
         target = torch.cat([zm, z1[..., None]], dim=2)  # (K, d, L + 1)
         if stats.own:
-            rows = stats.count(m)
-            solved, residual = _by_column(gram, target, z2, stats.own[m], rows + prior.mean, old.W[m], m_step)
+            rows = stats.count(m)  # (K, d): every column has rows of its own; one that no row has stays at zero
+            own = stats.own[m] + (rows + prior.mean == 0)[..., None, None] * torch.eye(L + 1).to(eye)
+            single = (target[..., None, :], z2[..., None], old.W[m][..., None, :])
+            solved, residual = (part[:, :, 0] for part in _solved(gram[:, None] + own, *single, m_step))
             residual, rows = residual + prior.noise * prior.scale[m], rows + prior.noise
             if isotropic:
                 residual, rows = (part.sum(1, keepdim=True).expand_as(part) for part in (residual, rows))
-            W_new.append(solved[..., :L].contiguous())
-            mu_new.append(solved[..., L].contiguous())
-            noise_new.append((residual / rows.clamp(min=TINY)).clamp(min=prior.floor[m]))
-            continue
-        if m_step == "joint":
-            solved = _solve(gram, target)
         else:
-            mu = (z1 - (old.W[m] @ m1[..., None])[..., 0]) / count[:, None]
-            W = _solve(m2, zm - mu[..., None] * m1[:, None])
-            solved = torch.cat([W, mu[..., None]], dim=2)
-        # expected squared residual + penalty, per feature, without touching the data again: solved gram = target, so that
-        # one product is enough where a prior keeps gram far from singular
-        explained = (solved * target).sum(2)  # (K, d)
-        residual = z2 - explained
-        if m_step != "joint" or prior.loading == 0:
-            residual = residual - explained + ((solved @ gram) * solved).sum(2)
-        residual = residual + prior.noise * prior.scale[m]
-        if isotropic:
-            residual = residual.mean(1, keepdim=True).expand_as(residual)
+            solved, residual = _solved(gram, target, z2, old.W[m], m_step, regular=prior.loading > 0)
+            residual, rows = residual + prior.noise * prior.scale[m], (n + prior.noise)[:, None]
+            if isotropic:
+                residual = residual.mean(1, keepdim=True).expand_as(residual)
         W_new.append(solved[..., :L].contiguous())
         mu_new.append(solved[..., L].contiguous())
-        noise_new.append((residual / (n + prior.noise)[:, None]).clamp(min=prior.floor[m]))
+        noise_new.append((residual / rows.clamp(min=TINY)).clamp(min=prior.floor[m]))
     weight = stats.rows + prior.weight
     return Parameters(old.names, W_new, mu_new, noise_new, (weight / weight.sum()).log())
 
 
-def _by_column(
-    gram: Tensor, target: Tensor, z2: Tensor, own: Tensor, count: Tensor, W: Tensor, m_step: str
+def _solved(
+    gram: Tensor, target: Tensor, z2: Tensor, W: Tensor, m_step: str, regular: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """([W mu] (K, d, L + 1), expected squared residual + penalty (K, d)) where every column has rows of its own.
+    """([W mu] (..., d, L + 1), expected squared residual + penalty (..., d)) of d columns that share a gram matrix.
 
-    `gram` is that of the whole rows, `own` what rows with holes add for each column. A column that no row has stays at zero.
+    The residual follows without the data: solved gram = target, so that one product is enough where a prior keeps gram
+    `regular`, far from singular.
     """
-    L = W.shape[2]
-    eye = torch.eye(L + 1, dtype=own.dtype, device=own.device)
-    gram = gram[:, None] + own + (count == 0)[..., None, None] * eye  # (K, d, L + 1, L + 1)
     if m_step == "joint":
-        solved = _solve(gram, target[..., None, :])[..., 0, :]
+        solved = _solve(gram, target)
     else:
-        m1 = gram[..., :L, L]
-        mu = (target[..., L] - (W * m1).sum(2)) / count.clamp(min=TINY)
-        loading = _solve(gram[..., :L, :L], (target[..., :L] - mu[..., None] * m1)[..., None, :])[..., 0, :]
-        solved = torch.cat([loading, mu[..., None]], dim=2)
-    explained = (solved * target).sum(2)
-    return solved, z2 - 2 * explained + ((solved[..., None, :] @ gram)[..., 0, :] * solved).sum(2)
+        m2, m1, count = gram[..., :-1, :-1], gram[..., :-1, -1], gram[..., -1, -1]
+        mu = (target[..., -1] - (W @ m1[..., None])[..., 0]) / count[..., None]
+        loading = _solve(m2, target[..., :-1] - mu[..., None] * m1[..., None, :])
+        solved = torch.cat([loading, mu[..., None]], dim=-1)
+    explained = (solved * target).sum(-1)
+    residual = z2 - explained
+    if m_step != "joint" or not regular:
+        residual = residual - explained + ((solved @ gram) * solved).sum(-1)
+    return solved, residual
 
 
 def _solve(gram: Tensor, target: Tensor) -> Tensor:

@@ -1,5 +1,8 @@
 """Stepwise EM: running averages of the statistics over a stream of batches, and an M-step after each of them.
 
+A batch of a training step is one matrix (N, D), its rows in their order, because a step is short and sorting them by pattern
+would cost as much as the mathematics: its posterior means, the batch completed by them, and the gradient through that.
+
 What batches add since the last M-step stays in the dtype of the data, around the mean (`Recent`), until it is settled into the
 average (`Running`): a training step that only learns statistics costs a few products.
 """

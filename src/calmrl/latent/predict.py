@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from calmrl._support.registry import lookup
 from calmrl.anchors import anchor
 from calmrl.arrays import Array, Views, blocks_of_rows, like_input, to_tensor
 from calmrl.errors import InputError
@@ -303,30 +302,21 @@ def posterior_moments(params: Parameters, views: Views) -> tuple[Tensor, Tensor]
     return posterior_means(params, views), covariance
 
 
-def score(params: Parameters, queries: Views, gallery: Views, rule: str) -> Tensor:
-    """(queries, gallery) similarities by one of SCORINGS."""
-    return lookup(SCORINGS, rule, "scoring")(params, queries, gallery)
-
-
 def cosine(params: Parameters, queries: Views, gallery: Views) -> Tensor:
     """Cosine between posterior means."""
     return normalize(posterior_means(params, queries), dim=1) @ normalize(posterior_means(params, gallery), dim=1).T
 
 
 def anchor_cosine(params: Parameters, queries: Views, gallery: Views) -> Tensor:
-    """Inner product of the (unit) anchors of completed items."""
-    return completed_anchors(params, queries) @ completed_anchors(params, gallery).T
-
-
-def completed_anchors(params: Parameters, views: Views) -> Tensor:
-    """The anchor of every completed item, (N, d): needs modalities of equal width."""
+    """Inner product of the (unit) anchors of completed items: needs modalities of equal width."""
     if len(set(params.widths)) > 1:
         widths = ", ".join(f"{name}: {width}" for name, width in zip(params.names, params.widths, strict=True))
         raise InputError(
             f"anchors need modalities of one width, but they differ ({widths}); use cosine or likelihood_ratio"
         )
-    filled = {name: to_tensor(array) for name, array in complete(params, views).items()}
-    return anchor(filled, torch.ones_like(views.present))
+    completed = ({name: to_tensor(a) for name, a in complete(params, views).items()} for views in (queries, gallery))
+    left, right = (anchor(z, torch.ones(len(next(iter(z.values()))), len(z), dtype=torch.bool)) for z in completed)
+    return left @ right.T
 
 
 def likelihood_ratio(params: Parameters, queries: Views, gallery: Views) -> Tensor:
