@@ -1,7 +1,7 @@
 """The files of a feature directory: arrays in .npy form, the header `features.json`, and the table of rows.
 
-The header of an array is a claim: it may promise more values than follow, or fewer. Either is an error, and nothing is
-allocated for a claim that cannot be true. Objects and structured values are refused, so that nothing is unpickled.
+The header of an array is a claim: it may promise more values than follow, or fewer. Either is an error, before anything is
+allocated. Objects and structured values are refused, so that nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from calmrl.errors import InputError
 
 DESCRIPTOR = 24  # bytes that may follow an entry of an archive
 LENGTHS = 26  # place of the lengths of name and extra in the header of an entry, which end it
-MOST_DEFLATED = 1033  # bytes that one byte of a deflate stream can stand for
 Header = tuple[tuple[int, ...], bool, np.dtype]  # shape, whether columns come first, dtype
 
 
@@ -66,7 +65,6 @@ def read_npz_arrays(path: Path) -> dict[str, np.ndarray | None]:
                 raise InputError(f'{path} holds "{name}" twice; write it again')
             arrays[name] = None
             if entry.filename.endswith(".npy"):
-                _check_entry(path, entry)
                 with archive.open(entry) as stream:
                     arrays[name] = read_npy(stream, entry.file_size, f"{path}: {entry.filename}")
     return arrays
@@ -93,19 +91,6 @@ def _check_bytes(label: object, shape: tuple[int, ...], dtype: np.dtype, size: i
         what = "cut off or changed" if promised > size else "something was appended"
         raise InputError(
             f"{label}: its header says {dtype} of shape {shape}, {promised:,} bytes, but {size:,} bytes follow: {what}; "
-            "copy or write it again"
-        )
-
-
-def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
-    """Sizes that an entry of the archive can have."""
-    packed = min(entry.compress_size, path.stat().st_size)
-    most = {zipfile.ZIP_STORED: packed, zipfile.ZIP_DEFLATED: packed * MOST_DEFLATED}
-    if entry.compress_type not in most:
-        raise InputError(f"{path}: {entry.filename} is compressed in a way that NumPy does not write; write it again")
-    if entry.file_size > most[entry.compress_type]:
-        raise InputError(
-            f"{path}: {entry.filename} claims {entry.file_size:,} bytes out of {packed:,}, which cannot be; "
             "copy or write it again"
         )
 
