@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,7 @@ class FeatureRows:
     widths: dict[str, int]
     weight: float = 1.0
     unusable: int = 0
-
-    @property
-    def home(self) -> np.ndarray:
-        """(n,) rows of the feature set, as a user calls them."""
-        return self.rows
+    home: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (n,) rows of the feature set
 
     @classmethod
     def of(
@@ -90,7 +86,7 @@ class FeatureRows:
         usable = mine.any(axis=1)
         chosen, unusable = chosen[usable], int((~usable).sum())
         ids, mine = features.ids[chosen], mine[usable]
-        return cls(name, features.z, mine, chosen, ids, tuple(widths), dict(widths), weight, unusable)
+        return cls(name, features.z, mine, chosen, ids, tuple(widths), dict(widths), weight, unusable, chosen)
 
     def __len__(self) -> int:
         return len(self.rows)
