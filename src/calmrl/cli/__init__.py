@@ -17,26 +17,25 @@ from calmrl._support.output import unwritable
 from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
-COMMANDS = tuple(
-    import_module(f"calmrl.cli.{name}")
-    for name in (
-        *(
-            "demo",
-            "open",
-            "init",
-            "diagnose",
-            "extract",
-            "impute",
-            "align",
-            "index",
-            "add",
-            "remove",
-            "search",
-            "serve",
-        ),
-        *("mcp", "train", "evaluate", "compare", "report", "reproduce", "ls", "cp", "check", "doctor"),
-    )
+NAMES = (
+    *(
+        "demo",
+        "open",
+        "init",
+        "diagnose",
+        "extract",
+        "impute",
+        "align",
+        "index",
+        "add",
+        "remove",
+        "search",
+        "serve",
+        "mcp",
+    ),
+    *("train", "evaluate", "compare", "report", "reproduce", "ls", "cp", "check", "doctor"),
 )
+COMMANDS = tuple(import_module(f"calmrl.cli.{name}") for name in NAMES)
 
 app = typer.Typer(
     name="calmrl",
