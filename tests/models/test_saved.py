@@ -12,7 +12,7 @@ import torch
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads import Heads
-from calmrl.models.saved import Trained, load, save, trained_card
+from calmrl.models.saved import Trained, load, save
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_many_rows_are_encoded_block_by_block(monkeypatch) -> None:
 def test_a_card_says_what_a_model_is() -> None:
     info = {"method": "gram", "steps": 5, "files": {}, "best": [1]}
     model = Trained(Heads({"a": 4, "b": 3}, 2), info=info, encoders={"encoders": {"a": {"name": "minilm"}}})
-    card = trained_card(model)
+    card = model._card()
     assert card.title == "gram: a, b in one space of 2 dimensions"
     assert (card.widths, card.encoders) == ({"a": 4, "b": 3}, {"a": "minilm"})
     assert card.choice == {"kind": "heads", "imputes with": "nothing", "method": "gram", "steps": 5}

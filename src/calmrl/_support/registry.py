@@ -161,7 +161,7 @@ def _find(module: str, path: str) -> tuple[Definition, ast.Module]:
 
 
 def _arguments(module: str, node: ast.ClassDef, tree: ast.Module) -> dict[str, tuple[str, Any]]:
-    """The parameters of a class: of its own `__init__`, and of a base's where it has none or passes `**shared` on."""
+    """The parameters of a class: of its own `__init__` or fields, and of a base's where it has none or passes `**shared` on."""
     own = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if own is not None and own.args.kwarg is None:
         return _parameters(own)
@@ -172,7 +172,21 @@ def _arguments(module: str, node: ast.ClassDef, tree: ast.Module) -> dict[str, t
             definition, its_tree = _find(home, base.id)
             assert isinstance(definition, ast.ClassDef)
             inherited |= _arguments(home, definition, its_tree)
-    return inherited if own is None else inherited | _parameters(own)
+    return inherited | (_fields(node) if own is None else _parameters(own))
+
+
+def _fields(node: ast.ClassDef) -> dict[str, tuple[str, Any]]:
+    """The fields of a dataclass."""
+    if not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        return {}
+    fields = [item for item in node.body if isinstance(item, ast.AnnAssign) and "ClassVar" not in ast.unparse(item)]
+    return {
+        ast.unparse(field.target): (
+            ast.unparse(field.annotation),
+            REQUIRED if field.value is None else _value(field.value),
+        )
+        for field in fields
+    }
 
 
 def _home(name: str, module: str, tree: ast.Module) -> str | None:

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.arguments import check_choice, check_number, check_whole, seed_of
+from calmrl._support.arguments import Count, check_choice, check_number, check_whole, seed_of
 from calmrl._support.linalg import numpy_eigh
 from calmrl._support.parsing import reason_of
 from calmrl._support.tensor_files import load_state, save_state
@@ -89,9 +89,9 @@ class Baseline(ABC, BaseEstimator):
     name: ClassVar[str]  # in BASELINES
     unit_first: ClassVar[bool] = True  # whether vectors of one modality have unit length before they are added
 
-    features: str = "kernel"
+    features: Literal["linear", "kernel"] = "kernel"
     unit_rows: bool = True
-    landmarks: int = 2000
+    landmarks: Count = 2000
     random_state: int | None = 0
 
     whitening = 0.0  # an argument of some

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from calmrl._support.arguments import Count, NotNegative
 from calmrl._support.linalg import numpy_eigh
 from calmrl.aligner.features import RANK
 from calmrl.baselines.base import Baseline, OneSpace, Pairwise, TrainingFeatures, covariance, inverse_root
@@ -20,8 +21,8 @@ from calmrl.baselines.maps import Linear, compose, regress
 class _Correlation(Baseline):
     """The arguments that all of them have."""
 
-    ridge: float = 1.0
-    directions: int = 256
+    ridge: NotNegative = 1.0
+    directions: Count = 256
 
 
 class CCA(_Correlation, Pairwise):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.arguments import seed_of
+from calmrl._support.arguments import Count, Fraction, NotNegative, seed_of
 from calmrl.aligner.features import RANK
 from calmrl.baselines.base import LEAST, OneSpace, Pairwise, TrainingFeatures, chain, covariance, inverse_root
 from calmrl.errors import InputError
@@ -114,8 +114,8 @@ class RidgeMap(_OntoHub):
 
     name = "ridge"
 
-    ridge: float = 1.0
-    whitening: float = 0.5
+    ridge: NotNegative = 1.0
+    whitening: Fraction = 0.5
     hub: str | None = None
 
     def _link(self, x: Tensor, y: Tensor) -> Linear:
@@ -155,8 +155,8 @@ class ProcrustesMap(_OntoHub):
 
     name = "procrustes"
 
-    directions: int = 256
-    whitening: float = 0.0
+    directions: Count = 256
+    whitening: Fraction = 0.0
     hub: str | None = None
 
     def _features(self, m: int, x: Tensor) -> Tensor:
@@ -209,10 +209,10 @@ class ASIF(Pairwise):
 
     name = "asif"
 
-    nearest: int = 800
-    power: float = 8.0
-    whitening: float = 0.0
-    anchors: int = 2000
+    nearest: Count = 800
+    power: NotNegative = 8.0
+    whitening: Fraction = 0.0
+    anchors: Count = 2000
 
     def _learn(self, rows: TrainingFeatures) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(seed_of(self.random_state))

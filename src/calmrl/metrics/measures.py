@@ -344,36 +344,23 @@ def remarks(rows: Sequence[Measurement]) -> list[str]:
     >>> remarks([{"task": "text->image", "metric": "nmse", "value": 1.2, "n": 50}])
     ['imputing is worse than the column means for text->image (normalised error 1.20): do not use these imputed vectors']
     """
-    return [*_worse_than_mean(rows), *_intervals(rows), *_few(rows)]
-
-
-def _worse_than_mean(rows: Sequence[Measurement]) -> list[str]:
-    worse = [f"{row['task']} ({row['value']:.2f})" for row in rows if row["metric"] == "nmse" and row["value"] > 1]
-    if not worse:
-        return []
-    first = worse[0].replace("(", "(normalised error ", 1)
-    return [
-        f"imputing is worse than the column means for {', '.join([first, *worse[1:]])}: do not use these imputed vectors"
-    ]
-
-
-def _intervals(rows: Sequence[Measurement]) -> list[str]:
     sentences = []
+    worse = [f"{row['task']} ({row['value']:.2f})" for row in rows if row["metric"] == "nmse" and row["value"] > 1]
+    if worse:
+        worse[0] = worse[0].replace("(", "(normalised error ", 1)
+        sentences.append(
+            f"imputing is worse than the column means for {', '.join(worse)}: do not use these imputed vectors"
+        )
     for row in rows:
-        if (row["metric"], row["task"]) != ("coverage", LEVEL):
-            continue
-        fault = coverage_fault(row["value"])
-        if fault:
+        if (row["metric"], row["task"]) == ("coverage", LEVEL) and (fault := coverage_fault(row["value"])):
             sentences.append(
                 f"{LEVEL} % intervals of imputed values hold {row['value']:.0f} % of the true values: they are {fault}"
             )
-    return sentences
-
-
-def _few(rows: Sequence[Measurement]) -> list[str]:
     few = {row["task"]: row["n"] for row in rows if row["metric"] == "R@1" and "->" in row["task"] and row["n"] < FEW}
-    if not few:
-        return []
-    least = min(few.values())
-    listed = ", ".join(f"{task} ({n})" for task, n in few.items())
-    return [f"few queries: {listed}; with {least}, one hit more or less moves R@1 by {100 / least:.0f} points"]
+    if few:
+        listed = ", ".join(f"{task} ({n})" for task, n in few.items())
+        least = min(few.values())
+        sentences.append(
+            f"few queries: {listed}; with {least}, one hit more or less moves R@1 by {100 / least:.0f} points"
+        )
+    return sentences

@@ -54,19 +54,16 @@ def fuse(
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     make = lookup(FUSIONS, fusion, "fusion")
-    if (completed is not None) != (fusion == "imputed"):
-        raise InputError(
-            f"fusion {fusion!r} "
-            + ("needs completed=" if completed is None else "does not read completed=")
-            + '; pass an imputer or a completed dict with fusion="imputed", and only there'
-        )
+    _check_completed("fusion", fusion, completed, ("imputed",), "an imputer or a completed dict")
     views = check(z, present, empty_rows=True)
     some = views.present.any(1).nonzero()[:, 0]
     part = views.take(some)
     if isinstance(completed, Mapping):
         part = _whole(completed, len(views)).take(some)
     elif completed is not None and len(some):
-        part = _whole(complete(completed, part), len(some))
+        if not hasattr(completed, "transform"):
+            raise InputError(f"completed must be a fitted imputer or a dict of arrays; got {type(completed).__name__}")
+        part = _whole(completed.transform(part.arrays, part.mask()), len(some))
     values, seen = stacked(part)
     out = values.new_zeros((len(views), values.shape[2]))
     out[some] = normalize(make(values, seen), dim=1)
@@ -82,11 +79,13 @@ def stacked(views: Views) -> tuple[Tensor, Tensor]:
     return torch.where(views.present[:, :, None], values, 0.0), views.present
 
 
-def complete(imputer: Any, views: Views) -> dict[str, Array]:
-    """What the imputer's `transform` makes of the rows."""
-    if not hasattr(imputer, "transform"):
-        raise InputError(f"completed must be a fitted imputer or a dict of arrays; got {type(imputer).__name__}")
-    return imputer.transform(views.arrays, views.mask())
+def _check_completed(option: str, value: str, completed: Any, needed: tuple[str, ...], what: str) -> None:
+    if (completed is not None) != (value in needed):
+        named = " or ".join(f'"{one}"' for one in needed)
+        raise InputError(
+            f"{option} {value!r} {'needs' if completed is None else 'does not read'} completed=; pass {what} with "
+            f"{option}={named}, and only there"
+        )
 
 
 def _whole(filled: Mapping[str, Array], n: int) -> Views:
@@ -281,12 +280,7 @@ def mixed_pool(
     {'R@1': 100.0, 'MedR': 1.0, 'n': 3}
     """
     fusion = lookup(SCORINGS, scoring, "scoring")
-    if (completed is not None) != (scoring in ("imputed", "posterior")):
-        raise InputError(
-            f"scoring {scoring!r} "
-            + ("needs completed=" if completed is None else "does not read completed=")
-            + '; pass what completes with scoring="imputed" or "posterior", and only there'
-        )
+    _check_completed("scoring", scoring, completed, ("imputed", "posterior"), "what completes")
     if scoring == "posterior":
         asked, items = _embedded(queries, z, present, completed)
     else:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
 from calmrl._support.arguments import Auto, Count, Fraction, NotNegative
 from calmrl._support.registry import Registry
-from calmrl._support.section import Section
+from calmrl._support.section import ChosenSection, Section
+from calmrl.baselines.registry import BASELINES
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class ModelKind:
     ----------
     about : str
         One line for `calmrl ls models`.
-    section : str
-        The keys of `model` in a training config.
+    section : str or function
+        The keys of `model` in a training config, or what gives them.
     build : str
         (section, data, names, seed, root) -> model, before its first step.
     restore : str
@@ -35,7 +38,7 @@ class ModelKind:
     """
 
     about: str
-    section: str
+    section: str | Callable[[], type[Section]]
     build: str
     restore: str
     media: str | None = None
@@ -52,7 +55,18 @@ class ModelKind:
 
     def part(self, name: Literal["section", "build", "restore", "media"]) -> Any:
         """One of the parts, imported."""
-        return resolve_name(getattr(self, name))
+        value = getattr(self, name)
+        return value() if callable(value) else resolve_name(value)
+
+
+class BaselineSection(ChosenSection):
+    """The arguments of a baseline."""
+
+    registry = BASELINES
+    tag = "kind"
+    leave_out: ClassVar[frozenset[str]] = frozenset({"random_state"})
+
+    kind: str
 
 
 MODELS: Registry[ModelKind] = Registry(
@@ -73,20 +87,20 @@ MODELS: Registry[ModelKind] = Registry(
         ),
         **{
             name: ModelKind(
-                about,
-                f"calmrl.models.registry:{section}",
+                f"{about}, on frozen features",
+                partial(BaselineSection.member, name),
                 "calmrl.models.fitted:build_classical",
                 "calmrl.models.fitted:ClassicalModel",
                 steps=False,
             )
-            for name, section, about in (
-                ("cca", "CorrelationSection", "CCA of every pair of modalities, in closed form, on frozen features"),
-                ("mcca", "CorrelationSection", "multi-set CCA, one space in closed form, on frozen features"),
-                ("gcca", "CorrelationSection", "MAXVAR generalised CCA, one space in closed form, on frozen features"),
-                ("asif", "AsifSection", "relative representations by rows that have both, on frozen features"),
-                ("ridge", "RidgeSection", "ridge regression onto a hub modality, on frozen features"),
-                ("procrustes", "ProcrustesSection", "rotation onto a hub modality, on frozen features"),
-            )
+            for name, about in {
+                "cca": "CCA of every pair of modalities, in closed form",
+                "mcca": "multi-set CCA, one space in closed form",
+                "gcca": "MAXVAR generalised CCA, one space in closed form",
+                "asif": "relative representations by rows that have both",
+                "ridge": "ridge regression onto a hub modality",
+                "procrustes": "rotation onto a hub modality",
+            }.items()
         },
         "vast": ModelKind(
             "the paper's towers on raw video, audio and text",
@@ -132,48 +146,3 @@ class AlignerSection(Section):
     landmarks: Count = 2000
     groups: str | None = None
     relevant: str | None = None
-
-
-class BaselineSection(Section):
-    """The arguments that all of `calmrl.baselines` have."""
-
-    kind: str
-    features: Literal["linear", "kernel"] = "kernel"
-    unit_rows: bool = True
-    landmarks: Count = 2000
-
-
-class CorrelationSection(BaselineSection):
-    """The arguments of `calmrl.baselines.CCA`, `MCCA` and `GCCA`."""
-
-    kind: Literal["cca", "mcca", "gcca"]
-    ridge: NotNegative = 1.0
-    directions: Count = 256
-
-
-class AsifSection(BaselineSection):
-    """The arguments of `calmrl.baselines.ASIF`."""
-
-    kind: Literal["asif"]
-    nearest: Count = 800
-    power: NotNegative = 8.0
-    whitening: Fraction = 0.0
-    anchors: Count = 2000
-
-
-class RidgeSection(BaselineSection):
-    """The arguments of `calmrl.baselines.RidgeMap`."""
-
-    kind: Literal["ridge"]
-    ridge: NotNegative = 1.0
-    whitening: Fraction = 0.5
-    hub: str | None = None
-
-
-class ProcrustesSection(BaselineSection):
-    """The arguments of `calmrl.baselines.ProcrustesMap`."""
-
-    kind: Literal["procrustes"]
-    directions: Count = 256
-    whitening: Fraction = 0.0
-    hub: str | None = None

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -33,14 +33,15 @@ from calmrl.losses.matching import InstanceMatching
 from calmrl.models.registry import MODELS
 from calmrl.protocols import Embedder, Model
 
-if TYPE_CHECKING:
-    from calmrl.hub import Card
-
-
 FORMAT, VERSION = "calmrl.model", 2
 UNSEALED = 1  # the version that had no checksums
 ROWS = 4096
 ENCODERS_FILE = "encoders.json"
+CODE = """from calmrl.models import Trained
+
+model = Trained.from_pretrained("{repo}")
+vectors = model.embed(z, present)  # z: dict of the modalities below"""
+OWN = ("format", "version", "kind", "arguments", "calibration", "matching", "files", "sha256")
 Encoded = tuple[dict[str, torch.Tensor], torch.Tensor, Any]  # vectors, which are there, an array as it was given
 
 
@@ -142,8 +143,24 @@ class Trained(OnHub, EmbedsFiles):
         return load(Path(path))
 
     def _card(self) -> Card:
-
-        return trained_card(self)
+        widths = dict(getattr(self.model, "widths", {})) or dict.fromkeys(self.names, 0)
+        encoders: dict[str, Any] = (self.encoders_ or {}).get("encoders", {})
+        imputes = None if self.align is None else type(self.align.imputer).__name__
+        info = {
+            key: value for key, value in self.info.items() if key not in OWN and not isinstance(value, (list, dict))
+        }
+        return Card(
+            title=f"{self.info.get('method', type(self.model).__name__)}: {', '.join(self.names)} in one space of "
+            f"{self.width} dimensions",
+            code=CODE,
+            widths={name: widths[name] for name in self.names},
+            encoders={name: str(encoders[name].get("name", "unknown")) for name in self.names if name in encoders},
+            choice={"kind": self.model.kind, "imputes with": imputes or "nothing", **info},
+            quality=[],
+            quality_note="Not part of the saved model; measure it on data of your own with calmrl evaluate.",
+            limits=[*LIMITS, *([] if imputes is None else [NO_NEWS])],
+            tags=(f"calmrl-{self.model.kind}", "feature-extraction"),
+        )
 
 
 def save(folder: Path, trained: Trained) -> None:
@@ -213,30 +230,3 @@ def _restore(folder: Path, info: dict[str, Any]) -> Trained:
         imputer = IMPUTERS[how.pop("imputer")].load(folder / "imputer")
         align = CalibratedAlignment(imputer=imputer, update="frozen", **how)
     return Trained(model, align, matching, info, encoders)
-
-
-CODE = """from calmrl.models import Trained
-
-model = Trained.from_pretrained("{repo}")
-vectors = model.embed(z, present)  # z: dict of the modalities below"""
-OWN = ("format", "version", "kind", "arguments", "calibration", "matching", "files", "sha256")
-
-
-def trained_card(trained: Any) -> Card:
-    """What a trained model says about itself."""
-    widths = dict(getattr(trained.model, "widths", {})) or dict.fromkeys(trained.names, 0)
-    encoders: dict[str, Any] = (trained.encoders_ or {}).get("encoders", {})
-    imputes = None if trained.align is None else type(trained.align.imputer).__name__
-    info = {key: value for key, value in trained.info.items() if key not in OWN and not isinstance(value, (list, dict))}
-    return Card(
-        title=f"{trained.info.get('method', type(trained.model).__name__)}: {', '.join(trained.names)} in one space of "
-        f"{trained.width} dimensions",
-        code=CODE,
-        widths={name: widths[name] for name in trained.names},
-        encoders={name: str(encoders[name].get("name", "unknown")) for name in trained.names if name in encoders},
-        choice={"kind": trained.model.kind, "imputes with": imputes or "nothing", **info},
-        quality=[],
-        quality_note="Not part of the saved model; measure it on data of your own with calmrl evaluate.",
-        limits=[*LIMITS, *([] if imputes is None else [NO_NEWS])],
-        tags=(f"calmrl-{trained.model.kind}", "feature-extraction"),
-    )
