@@ -16,6 +16,7 @@ import resource
 import time
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ TESTED = ("stamps", "emoji", "gcompris", "pysiogame")  # left out in turn
 CONTROL = "clipart"
 SETTINGS = {"features": "kernel", "unit_rows": True, "whitening": 0.5, "prior": 550.0}
 LATENTS = {"heads": 256, "collections": 512}
+SHARES = (0.4, 0.6)  # of the spread: heads, collections
 LANDMARKS = 1000
 GALLERY = 250
 
@@ -85,7 +87,10 @@ def make(sources: dict[str, Rows], names: Iterable[str], without: str = "") -> A
     kept = [name for name in names if name != without]
     heads = fitted(HEADS, sources, LATENTS["heads"])
     collections = fitted(kept, sources, LATENTS["collections"])
-    base = Aligner(base=[heads, collections]).fit(sample(sources, kept))
+    base = Aligner(base=[heads, collections], hubs="never").fit(sample(sources, kept))
+    raw = [share * part.weight for share, part in zip(SHARES, base.base_, strict=True)]
+    base.base_ = [replace(part, weight=weight / sum(raw)) for weight, part in zip(raw, base.base_, strict=True)]
+    base.choice_["beside"] |= {part.name: part.weight for part in base.base_}
     base.encoders_ = {"encoders": {name: {"name": encoder} for name, encoder in ENCODERS.items()}}
     return base
 

@@ -15,6 +15,7 @@ from calmrl import Aligner
 from calmrl.aligner import found_in, load_base, shared_space
 from calmrl.aligner.base import ridge
 from calmrl.aligner.posterior import embed_with_certainty, fuse
+from calmrl.aligner.storage import _half, _whole, packed, unpacked
 from calmrl.errors import InputError
 
 LATENTS = 8
@@ -130,7 +131,7 @@ def test_modalities_of_comparable_vectors_are_a_base():
     vectors = np.random.default_rng(0).normal(size=(60, 10))
     z = {"image": vectors, "text": vectors + 0.3 * np.random.default_rng(1).normal(size=(60, 10))}
     with pytest.warns(UserWarning, match="embeddings are those of image"):
-        aligner = Aligner(shared=[("image", "text")]).fit(unpaired(z))
+        aligner = Aligner(shared=[("image", "text")], hubs="never").fit(unpaired(z))
     cosines = aligner.similarity({"image": z["image"]}, {"text": z["text"]})
     unit = {name: values / np.linalg.norm(values, axis=1, keepdims=True) for name, values in z.items()}
     assert_allclose(cosines, unit["image"] @ unit["text"].T, atol=1e-10)
@@ -181,14 +182,31 @@ def test_a_base_by_path_stays_a_path(base, tmp_path):
     assert Aligner.load(tmp_path / "aligner").base == [str(tmp_path / "base")]
 
 
-def test_large_matrices_of_a_compact_aligner_have_eight_bits(tmp_path):
+def test_numbers_of_six_bits_are_read_as_they_were_written():
+    numbers = torch.randint(-31, 32, (5, 7))
+    code = packed(numbers)
+    assert (code.dtype, code.shape) == (torch.uint8, (5, 6))  # 42 bits, filled up to 48
+    first = "".join(f"{int(byte):08b}" for byte in code[0])
+    assert [int(first[6 * j : 6 * j + 6], 2) - 32 for j in range(7)] == numbers[0].tolist()
+    assert_array_equal(unpacked(code, 7), numbers)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_half_of_a_symmetric_matrix_says_all(size):
+    matrix = torch.randn(size, size, dtype=torch.float64)
+    half = _half(matrix + matrix.T)
+    assert half.numel() == size * (size + 1) // 2
+    assert_array_equal(_whole(half), matrix + matrix.T)
+
+
+def test_large_matrices_of_a_compact_aligner_have_six_bits(tmp_path):
     z = {name: np.random.default_rng(j).normal(size=(500, 90)) for j, name in enumerate(("image", "text"))}
     z["text"] += z["image"]
     aligner = Aligner(**{**FAST, "features": "kernel", "latent_dim": 32}).fit(z)
     aligner.save(tmp_path / "whole")
     aligner.save(tmp_path / "small", compact=True)
     sizes = [(tmp_path / name / "aligner.safetensors").stat().st_size for name in ("whole", "small")]
-    assert sizes[1] < sizes[0] / 5
+    assert sizes[1] < sizes[0] / 6
     one, other = (Aligner.load(tmp_path / name).embed(z) for name in ("whole", "small"))
     assert_allclose((one * other).sum(1), 1, atol=0.01)
     assert not np.array_equal(one, other)
@@ -378,3 +396,24 @@ def test_whether_hubs_are_corrected_for_is_chosen_and_saved(tmp_path):
     assert_array_equal(again.similarity({"text": new["text"]}, {"image": new["image"]}), wanted)
     assert aligner.hub_levels(aligner.embed(new)).keys() == {"image", "text"}
     assert Aligner(**FAST).fit(z).hub_levels(aligner.embed(new)) == {}
+
+
+def test_hubs_are_corrected_for_beside_a_base_alone(base):
+    z, new = items(200, 1), items(30, 2)
+    beside, plain = Aligner(**FAST, base=base).fit(z), Aligner(**FAST, base=base, hubs="never").fit(z)
+    scores = beside.choice_["hub_scores"]
+    assert beside.choice_["hubs"] is (set(beside.references_) == {"image", "text"})
+    assert beside.choice_["hubs"] or scores["corrected"] < scores["plain"]
+    assert (plain.choice_["hubs"], plain.references_) == (False, {})
+    assert_array_equal(plain.embed(new), beside.embed(new))
+    assert Aligner(**FAST).fit(z).choice_["hubs"] is False
+
+
+def test_without_a_pair_hubs_are_corrected_for_with_unpaired_rows(base):
+    aligner, plain = without_pairs(base=base), without_pairs(base=base, hubs="never")
+    assert (aligner.choice_["hubs"], plain.choice_["hubs"]) == (True, False)
+    new, known = items(40, 8), unpaired(items(120, 5))
+    text, image = ({name: new[name]} for name in ("text", "image"))
+    asked = plain.embed({"text": known["text"][~np.isnan(known["text"]).any(1)]})
+    level = np.sort(plain.embed(image) @ asked.T, axis=1)[:, -10:].mean(1)
+    assert_allclose(aligner.similarity(text, image), plain.similarity(text, image) - level / 2, atol=2e-3)

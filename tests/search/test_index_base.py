@@ -95,8 +95,8 @@ def test_vectors_that_are_less_certain_are_shorter_and_come_later(base, tmp_path
     made = features(z, {**MADE_BY, "sound": "yamnet"})
     index = Index.build(made, tmp_path / "ix", model=Aligner(**FAST), base=base)
     places = index.aligner.embed(z)
-    query = index.aligner.embed({"text": z["text"][:1]})[0]
-    wanted = [f"item {i}" for i in np.argsort(-(places @ query))[:20]]
+    similar = index.aligner.similarity({"text": z["text"][:1]}, z)[0]
+    wanted = [f"item {i}" for i in np.argsort(-similar)[:20]]
     assert [hit.id for hit in index.search(text=z["text"][0], k=20)] == wanted
     assert np.linalg.norm(places[100:], axis=1).max() < 1
 
@@ -169,10 +169,10 @@ def test_items_with_and_without_a_caption_are_ranked_each_by_what_is_usual(base,
     assert index.layout["apart"] == ["image", "text"]
     sentence = "for queries of image or text, items that have it and items that lack it are ranked side by side"
     assert sentence in index.summary()
-    places, has = index.aligner.embed(z), np.arange(n) < captions
+    has = np.arange(n) < captions
     moved = 0
     for text in asked[:20]:
-        similar = places @ index.aligner.embed({"text": text[None]})[0]
+        similar = index.aligner.similarity({"text": text[None]}, z)[0]
         variance = {side: similar[has == side].var() for side in (True, False)}
         above = np.empty(n)
         for side, count in ((True, captions), (False, n - captions)):

@@ -195,7 +195,7 @@ def choose(
     engine: Engine | None = None,
     bases: Sequence[Base] = (),
     needed: bool = False,
-    hubs: str = "never",
+    hubs: str = "beside",
 ) -> Choice:
     """Search the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has.
 
@@ -228,12 +228,13 @@ def choose(
             [sides_of(fold, fold.spaces[winner], winner, bases).outcome(mixture.weights) for fold in some]
             for some in (smaller.folds, search.folds)
         )
-    corrected = judged
-    if hubs != "never":
+    without_hubs, hub_scores = False, dict[str, float]()
+    if hubs in ("auto", "always") or (hubs == "beside" and bases):
         corrected = [_without_hubs(search, f, winner, steps, bases, weights) for f in range(folds)]
-    hub_scores = {} if hubs == "never" else {"plain": score(judged), "corrected": score(corrected)}
-    without_hubs = hubs == "always" or (hubs == "auto" and gains_beyond_noise(judged, corrected))
-    judged = corrected if without_hubs else judged
+        hub_scores = {"plain": score(judged), "corrected": score(corrected)}
+        usual = not gains_beyond_noise(corrected, judged) if bases else gains_beyond_noise(judged, corrected)
+        without_hubs = hubs == "always" or usual
+        judged = corrected if without_hubs else judged
     gain = learning_gain(fewer, more, (folds - 1), total / float(np.mean([len(fold.train) for fold in search.folds])))
     return Choice(
         winner,

@@ -23,7 +23,7 @@ from calmrl.latent.rows import Source, check_links, open_source
 NAMES = {
     "features": ("auto", "linear", "kernel"),
     "refine": ("auto", "never", "always"),
-    "hubs": ("auto", "never", "always"),
+    "hubs": ("beside", "auto", "never", "always"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,15 +27,16 @@ if TYPE_CHECKING:
 MAP_PARTS = ("centre", "landmarks", "shape", "offset", "projection", "variance")
 SPACE = ("weight", "bias", "information")
 HELD = ":held:"  # the argument `base` of an aligner whose bases were objects: those that it holds
-LARGE = 1 << 15  # numbers from which on a matrix of a compact aligner has 8 bits for each
+LARGE = 1 << 15  # numbers from which on a matrix of a compact aligner has 6 bits for each
 
 
-def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
+def to_state(aligner: Aligner, compact: bool = False, beside: bool = False) -> dict[str, Any]:
     """{"meta": json-able, "tensors": name -> tensor}; a base that was read from a compact file stays compact.
 
-    `compact` keeps what embedding needs: every modality leads into the latents directly, and large matrices have 8 bits
-    per number and a scale for each row.
+    `compact` keeps what embedding needs: every modality leads into the latents directly, symmetric matrices are halved, and
+    large ones have 6 bits per number and a scale for each row. What is expected of an aligner `beside` another one is left out.
     """
+    evidence_of = {} if compact and beside else aligner.evidence_
     tensors: dict[str, Tensor] = {}
     for m, name in enumerate(aligner.names_):
         assert aligner.space_ is not None, "there is no own space"
@@ -42,13 +44,14 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
         if compact:
             lift = replace(lift, projection=aligner.head_maps_[m], variance=torch.ones(aligner.space_.latent_dim))
             del parts["weight"]  # the identity
+            parts["information"] = _half(parts["information"])
         tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
         tensors |= {f"space.{name}.{part}": tensor for part, tensor in parts.items()}
     if aligner.space_ is not None and aligner.space_.scale is not None:
         tensors["space.scale"] = aligner.space_.scale
     if compact:
         tensors = _smaller(tensors)
-    for key, evidence in aligner.evidence_.items():
+    for key, evidence in evidence_of.items():
         tensors |= evidence_tensors(key, evidence)
     tensors |= {f"reference.{name}": vectors for name, vectors in aligner.references_.items()}
     within, held = aligner.within_.state()
@@ -58,7 +61,7 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
             tensors |= evidence_tensors(f"{collection}.{key}", evidence)
     bases = []
     for number, base in enumerate(aligner.base_):
-        inner = to_state(base.aligner, compact or base.aligner.compact_)
+        inner = to_state(base.aligner, compact or base.aligner.compact_, beside=True)
         tensors |= {f"base.{number}.{name}": tensor for name, tensor in inner["tensors"].items()}
         if base.bridge is not None:
             tensors[f"bridge.{number}"] = base.bridge
@@ -74,7 +77,7 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
         "order": list(aligner.names_),
         "choice": aligner.choice_,
         "compact": compact,
-        "directions": list(aligner.evidence_),
+        "directions": list(evidence_of),
         "gain": aligner.gain_,
         "dispersion": aligner.dispersion_,
         "encoders": aligner.encoders_,
@@ -151,25 +154,58 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
 
 
 def _smaller(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Large matrices in 8 bits with a scale per row, under the name and "NAME:scale"; everything else in single precision."""
+    """Large matrices in 6 bits under their name, with "NAME:scale" per row and "NAME:width"; all else in single precision."""
     out = {}
     for name, tensor in tensors.items():
         if tensor.ndim == 2 and tensor.numel() > LARGE:
-            scale = (tensor.abs().amax(1, keepdim=True) / 127).clamp(min=1e-30)
-            out[name], out[f"{name}:scale"] = (tensor / scale).round().to(torch.int8), scale.float()
+            scale = (tensor.abs().amax(1, keepdim=True) / 31).clamp(min=1e-30)
+            out[name], out[f"{name}:scale"] = packed((tensor / scale).round()), scale.float()
+            out[f"{name}:width"] = torch.tensor([tensor.shape[1]])
         else:
             out[name] = tensor.float()
     return out
+
+
+def packed(numbers: Tensor) -> Tensor:
+    """Whole numbers (n, width) from -31 to 31 as bytes: three for every four, the last of a row filled up."""
+    codes = torch.nn.functional.pad((numbers + 32).to(torch.uint8), (0, -numbers.shape[1] % 4))
+    a, b, c, d = codes.unflatten(1, (-1, 4)).unbind(2)
+    return torch.stack([a << 2 | b >> 4, (b & 15) << 4 | c >> 2, (c & 3) << 6 | d], dim=2).flatten(1)
+
+
+def unpacked(code: Tensor, width: int) -> Tensor:
+    """The inverse of `packed`, float64."""
+    a, b, c = code.unflatten(1, (-1, 3)).unbind(2)
+    codes = torch.stack([a >> 2, (a & 3) << 4 | b >> 4, (b & 15) << 2 | c >> 6, c & 63], dim=2)
+    return codes.flatten(1)[:, :width].double() - 32
+
+
+def _half(symmetric: Tensor) -> Tensor:
+    """The lower triangle of a matrix (L, L) as one that has half as many numbers."""
+    size = len(symmetric)
+    return symmetric[tuple(torch.tril_indices(size, size))].reshape(-1, size + 1 - size % 2)
+
+
+def _whole(half: Tensor) -> Tensor:
+    """The inverse of `_half`; a square matrix of more than one number is whole already."""
+    if half.shape[0] == half.shape[1]:
+        return half
+    size = math.isqrt(2 * half.numel())
+    lower = half.new_zeros((size, size))
+    lower[tuple(torch.tril_indices(size, size))] = half.reshape(-1)
+    return lower + lower.tril(-1).T
 
 
 def _larger(tensors: dict[str, Tensor], order: list[str]) -> dict[str, Tensor]:
     """The inverse of `_smaller`, in double precision, with the weights that a compact state leaves out."""
     out = dict(tensors)
     for name, tensor in tensors.items():
-        if name.startswith(("lift.", "space.")) and not name.endswith(":scale"):
-            scale = tensors.get(f"{name}:scale")
-            out[name] = tensor.double() if scale is None else tensor.double() * scale.double()
+        if name.startswith(("lift.", "space.")) and not name.endswith((":scale", ":width")):
+            scale, width = tensors.get(f"{name}:scale"), tensors.get(f"{name}:width")
+            plain = tensor.double() if width is None else unpacked(tensor, int(width))  # earlier files have bytes
+            out[name] = plain if scale is None else plain * scale.double()
     for name in order:
+        out[f"space.{name}.information"] = _whole(out[f"space.{name}.information"])
         out[f"space.{name}.weight"] = torch.eye(len(out[f"space.{name}.bias"]), dtype=torch.float64)
     return out
 

@@ -35,7 +35,7 @@ def run(
         str | None, typer.Option("--relevant-by", help="Expect found items to count if they have the query's COLUMN.")
     ] = None,
     compact: Annotated[
-        bool, typer.Option("--compact", help="Write a tenth of the bytes; vectors differ by about one percent.")
+        bool, typer.Option("--compact", help="Write less than a tenth of the bytes; vectors differ by about a tenth.")
     ] = False,
 ) -> None:
     """Fit an aligner on features with holes, and save it.

@@ -265,7 +265,7 @@ class Index:
             A condition on columns, such as "label = 'dog' and certainty > 0.5".
         hubs : bool
             Correct for hubs by CSLS, with the items themselves as queries: similarities then are 2 cos - r(query) - r(item).
-            Without it, similarities are corrected where cross-validation chose so (`Aligner(hubs="auto")`): cos - r(item) / 2.
+            Without it, similarities are corrected where the aligner chose so (`Aligner(hubs="auto")`): cos - r(item) / 2.
         words : bool
             Whether names of items and what is written about them count too: a query of words alone ranks items by their
             vectors and by the words that they share with it, and those that are called or say exactly that come first; so
@@ -412,7 +412,7 @@ class Index:
             for name, (items, different) in layout.get(REPEATED, {}).items()
         ]
         if layout.get("hubs"):
-            lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
+            lines.append("similarities are corrected for hubs, items near to everything")
         if apart := " or ".join(layout.get(APART, ())):
             lines.append(f"for queries of {apart}, items that have it and items that lack it are ranked side by side")
         if layout.get(OCR):
