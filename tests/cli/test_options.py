@@ -23,7 +23,8 @@ MEASURED = SimpleNamespace(rows=ROWS, left_out="c is left out", remarks=["take c
 RAY = "--engine ray --address y"
 HERE, THERE = {"engine": "local", "address": None}, {"engine": "ray", "address": "y"}
 EXTRACTED = {"frames": 8, "batch_size": 16, "workers": 2, "dtype": "float16", "device": "cpu", "allow_missing": False}
-NOTHING = {"model": None, "base": "auto", "groups": None, "relevant": None, "ocr": False}
+NOTHING = {"model": None, "base": "auto", "groups": None, "relevant": None, "ocr": False,
+           "segments": 10.0}  # fmt: skip
 CASES = {  # what is called, what it gives, and lines: words, its arguments, its options, stdout, the end of stderr
     "diagnose": ("calmrl.workflows.diagnose", DIAGNOSIS, [
         ("f", (Path("f"),), {"out": None, "seed": 0, "force": False}, "", "all is well\n"),
@@ -60,9 +61,10 @@ CASES = {  # what is called, what it gives, and lines: words, its arguments, its
     "index": ("calmrl.workflows.index.index", [1, 2], [
         ("photos --out ix", ("photos", "ix", None), {**NOTHING, **HERE}, "",
          'wrote ix: search it with: calmrl search ix "..." (2 items)\n'),
-        (f"photos --out ix --encoder image=a --model m --groups g --relevant-by r {RAY} --base none --ocr",
+        (f"photos --out ix --encoder image=a --model m --groups g --relevant-by r {RAY} --base none --ocr --segments 0",
          ("photos", "ix", {"image": "a"}),
-         {"model": Path("m"), "base": None, "groups": "g", "relevant": "r", "ocr": True, **THERE}, "", ""),
+         {"model": Path("m"), "base": None, "groups": "g", "relevant": "r", "ocr": True, "segments": 0.0,
+          **THERE}, "", ""),
     ]),
     "align": ("calmrl.workflows.align.align", None, [
         ("features --out 'my base'", ("features", Path("my base")),

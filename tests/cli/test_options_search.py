@@ -146,9 +146,18 @@ def test_search_with_everything(calmrl, index, tmp_path, monkeypatch):
         }
     ]  # fmt: skip
     shown = HIT | {"label": None, "modalities": [], "found": ["vectors"], "weak": None, "close": None, "why": []}
+    shown["segment"] = None
     assert json.loads(out) == {"hubs": "csls", "verdict": None, "nothing_close": None, "hits": [shown]}
     _, out, _ = calmrl("search", "ix", "dog", "--json")
     assert json.loads(out)["hubs"] is None
+
+
+@pytest.mark.parametrize(
+    ("segment", "said"), [((40.0, 50.4), "at 0:40 to 0:50"), ((3545.0, 3604.6), "at 59:05 to 1:00:05")]
+)
+def test_search_says_where_in_a_video(calmrl, index, segment, said):
+    index(hit(segment=segment))
+    assert calmrl("search", "ix", "dog")[1].endswith(f"  {said}\n")
 
 
 def test_search_says_what_is_new_and_what_a_score_is(calmrl, index):

@@ -245,7 +245,7 @@ def test_what_the_index_has_is_not_encoded_again(items, tmp_path):
 
     def fetch(name, keys):
         asked.append((name, len(keys)))
-        return {keys[0]: held} if name == "image" else {}
+        return {keys[0]: (held, None)} if name == "image" else {}
 
     found = encoded(items[:1], tmp_path, held=fetch, said=said)
     np.testing.assert_array_equal(found.z["image"][0], held)

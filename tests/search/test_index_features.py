@@ -412,13 +412,6 @@ def test_large_tables_are_searched_in_clusters(tmp_path, monkeypatch) -> None:
     assert "1550" in [hit.id for hit in index.search(a=z["a"][1550], k=3)]
 
 
-def test_an_address_is_passed_on(tmp_path) -> None:
-    index = Index.build(DATA, f"file://{tmp_path}/ix", model=settings())
-    assert [hit.id for hit in Index.open(f"file://{tmp_path}/ix").search(like=IDS[3], k=2)] == [
-        hit.id for hit in index.search(like=IDS[3], k=2)
-    ]
-
-
 def test_a_damaged_note_of_a_stopped_run_is_named(tmp_path) -> None:
     """`fitted.json` says what the aligner beside it was fitted on."""
     part = tmp_path / "ix.part"

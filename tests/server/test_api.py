@@ -61,7 +61,8 @@ def test_an_item_its_thumbnail_and_its_files(client, shapes):
     }  # fmt: skip
     found = client.get("/api/search?like=red%2Fcircle&k=1").json()
     hit = found["hits"][0]
-    assert set(hit) == {*item, "similarity", "found", "weak", "close", "why"} - {"columns", "added"}
+    assert set(hit) == {*item, "similarity", "found", "weak", "close", "why", "segment"} - {"columns", "added"}
+    assert hit["segment"] is None
     assert (found["verdict"], found["nothing_close"], hit["weak"], hit["close"]) == ("close", False, False, True)
     assert hit["why"] == [{"query": "text", "item": "text", "share": 0.25}]
     assert client.get(item["thumbnail"]).headers["content-type"] == "image/png"

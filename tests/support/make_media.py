@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ def make_video(
     audio_codec: str = "aac",
     options: dict[str, str] | None = None,
     first_time: int = 0,
+    draw: Callable[[int], np.ndarray] = number_frame,
 ) -> Path:
-    """A video whose frame i shows i; `sound` (mono, 16 kHz) starts `delay` seconds after the video."""
+    """A video whose frame i shows i, or what is drawn; `sound` (mono, 16 kHz) starts `delay` seconds after the video."""
     av = pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
     with av.open(str(path), "w", options=options or {}) as container:
         video = container.add_stream(codec, rate=fps, options={"g": "12"} if codec == "libx264" else {})
@@ -57,7 +59,7 @@ def make_video(
             audio = container.add_stream(audio_codec, rate=16_000)
             audio.layout = "mono"
         for i in range(frames):
-            frame = av.VideoFrame.from_ndarray(number_frame(i), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(draw(i), format="rgb24")
             frame.pts, frame.time_base = first_time + i, Fraction(1, fps)
             container.mux(video.encode(frame))
         container.mux(video.encode())

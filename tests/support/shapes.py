@@ -119,6 +119,7 @@ class ShapeHit(ShapeItem):
     found: ClassVar[tuple[str, ...]] = ("vectors",)
     weak: ClassVar[bool] = False
     close: ClassVar[bool] = True
+    segment: ClassVar[tuple[float, float] | None] = None
     why: ClassVar[tuple[Contribution, ...]] = (Contribution("text", "text", 0.25),)
     similarity: float = 0.0
 

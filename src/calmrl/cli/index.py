@@ -49,6 +49,12 @@ def run(
         ),
     ] = None,
     ocr: OcrOption = False,
+    segments: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="Seconds of the segments of videos, so that a search says where in a video it is; 0 for none."
+        ),
+    ] = 10.0,
     upgrade: Annotated[
         bool,
         typer.Option("--upgrade", help="Change encoders of an index that is there, bit by bit, to those of --encoder."),
@@ -81,6 +87,7 @@ def run(
             groups=groups,
             relevant=relevant_by,
             ocr=ocr,
+            segments=segments,
             engine=engine,
             address=address,
             progress=progress,

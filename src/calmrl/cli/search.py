@@ -180,7 +180,16 @@ def _line(hit: dict[str, Any]) -> str:
     found += ["close"] * bool(hit["close"] and not found)
     parts += [f"({', '.join(found)})"] if found else []
     caption, path = " ".join((hit["text"] or "").split()), next(iter(hit["paths"].values()), None)
-    return "  ".join([*parts, *([caption[:80]] if caption else []), *([path] if path else [])])
+    parts += [caption[:80]] * bool(caption) + [path] * bool(path)
+    return "  ".join(
+        parts + ([f"at {_clock(hit['segment'][0])} to {_clock(hit['segment'][1])}"] if hit["segment"] else [])
+    )
+
+
+def _clock(seconds: float) -> str:
+    """65.2 -> 1:05"""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 def _reasons(hit: dict[str, Any]) -> str:

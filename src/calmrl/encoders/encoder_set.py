@@ -10,7 +10,7 @@ import wave
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from calmrl._support.engine import one_thread
 from calmrl._support.text import plural
-from calmrl.data.media.jobs import Job, decoded
+from calmrl.data.media.jobs import Job, Segmented, decoded
 from calmrl.data.media.manifest import as_texts
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.base import Encoder
@@ -242,23 +242,45 @@ class EncoderSet:
         return np.stack([mean_of(vectors[[places[text] for text in item]]) for item in texts])
 
     def encode_files(
-        self, modality: str, sources: Sequence[Cell], *, pool: Executor | None = None, batch_size: int = BATCH
-    ) -> Iterator[tuple[int, list[np.ndarray | Unreadable]]]:
-        """Decode and encode in batches: (number of the first file, a float32 vector or an Unreadable for each)."""
+        self,
+        modality: str,
+        sources: Sequence[Cell],
+        *,
+        pool: Executor | None = None,
+        batch_size: int = BATCH,
+        segments: float = 0.0,
+    ) -> Iterator[tuple[int, list[np.ndarray | Segmented | Unreadable]]]:
+        """Decode and encode in batches: (number of the first file, a float32 vector or an Unreadable for each).
+
+        With `segments` a video that has some, of so many seconds, gives their vectors beside that of the whole.
+        """
         ready = self.encoder(modality)
-        results = decoded([self.job_of(modality, source) for source in sources], pool)
+        results = decoded([self.job_of(modality, source, segments) for source in sources], pool)
         for first in range(0, len(sources), batch_size):
-            batch = [next(results) for _ in sources[first : first + batch_size]]
+            batch: list[Any] = []
+            of_parts: dict[int, Segmented] = {}
+            for place in range(len(sources[first : first + batch_size])):
+                item = next(results)
+                if isinstance(item, Segmented):  # at once, for the frames of many segments are large
+                    pieces = [item.parts[i : i + BATCH] for i in range(0, len(item.parts), BATCH)]
+                    parts = [vector for piece in pieces for vector in ready.encode(piece)]
+                    of_parts[place] = Segmented(item.whole, item.spans, parts)
+                    item = item.whole
+                batch.append(item)
             good = [item for item in batch if not isinstance(item, Unreadable)]
             vectors = iter(ready.encode(good) if good else ())
-            yield first, [item if isinstance(item, Unreadable) else next(vectors) for item in batch]
+            found: list[Any] = [item if isinstance(item, Unreadable) else next(vectors) for item in batch]
+            for place, item in of_parts.items():
+                found[place] = item._replace(whole=found[place])
+            yield first, found
 
-    def job_of(self, modality: str, source: Cell) -> Job:
+    def job_of(self, modality: str, source: Cell, segments: float = 0.0) -> Job:
         """How a file is decoded for the encoder of a modality."""
         source = str(source) if isinstance(source, Path) else source
         encoder = self.encoder(modality).encoder
         frames = encoder.frames or self.frames
-        return Job(source, encoder.kind, encoder.prepare, frames, encoder.rate, reads_files=encoder.reads_files)
+        job = Job(source, encoder.kind, encoder.prepare, frames, encoder.rate, reads_files=encoder.reads_files)
+        return replace(job, segments=segments, per_segment=encoder.frames)
 
     # ---- beside a model
 

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from calmrl._support.engine import Engine, LocalEngine
 from calmrl._support.output import write_json
 from calmrl._support.parsing import read_json_object
+from calmrl.data.media.jobs import Segmented
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.encoder_set import BATCH, Cell, EncoderSet, mean_of, same_signature
 from calmrl.errors import InputError
@@ -78,6 +80,17 @@ class VectorStore:
         rows = np.memmap(self._rows, "<f4", mode="r").reshape(-1, self.width)
         return rows[[self._places[key] for key in keys]].astype(np.float32)
 
+    def add_segments(self, key: str, spans: np.ndarray, vectors: Any) -> None:
+        """Segments of a video, as rows of begin, end and vector, under its key and their numbers."""
+        numbers = [i for i in range(len(spans)) if _numbered(key, i) not in self]
+        if numbers:
+            rows = np.column_stack([spans, np.asarray(vectors)])
+            self.add([_numbered(key, i) for i in numbers], rows[numbers])
+
+    def segments(self, key: str) -> np.ndarray:
+        """Those rows, (n, width); none for what has no segments."""
+        return self.get(list(takewhile(self.__contains__, (_numbered(key, i) for i in count()))))
+
     def means(self, groups: Sequence[Sequence[str]]) -> np.ndarray:
         """The mean (n, width) of the vectors of each group of keys; no group is empty."""
         vectors = self.get([key for group in groups for key in group])
@@ -85,6 +98,10 @@ class VectorStore:
             return vectors
         ends = np.cumsum([len(group) for group in groups])
         return np.stack([mean_of(rows) for rows in np.split(vectors, ends[:-1])])
+
+
+def _numbered(key: str, number: int) -> str:
+    return text_key(f"{key} {number}")
 
 
 def _append(file: Path, content: bytes) -> None:
@@ -152,6 +169,7 @@ def encode_new(
     pool: Executor | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
+    segments: tuple[float, VectorStore] | None = None,
 ) -> dict[str, Unreadable]:
     """Encode what a store lacks, batch by batch: a run that was stopped continues with the batches that are there.
 
@@ -170,6 +188,8 @@ def encode_new(
         Takes the place of this process and of the pool.
     progress : callable, optional
         Called with (what is being done, done so far, of how many).
+    segments : (float, VectorStore), optional
+        Seconds of the segments of videos, and what takes them.
 
     Returns
     -------
@@ -182,11 +202,16 @@ def encode_new(
     todo = [key for key in cells if key not in store]
     before, unreadable = len(cells) - len(todo), dict[str, Unreadable]()
     report(before, len(cells), f"encode {modality}")
-    for first, results in _encoded(encoders, modality, [cells[key] for key in todo], batch_size, pool, engine):
+    cut = 0.0 if segments is None else segments[0]
+    for first, results in _encoded(encoders, modality, [cells[key] for key in todo], batch_size, pool, engine, cut):
         good: dict[str, np.ndarray] = {}
         for key, result in zip(todo[first : first + len(results)], results, strict=True):
             if isinstance(result, Unreadable):
                 unreadable[key] = result
+            elif isinstance(result, Segmented):
+                if segments is not None:  # before the whole, so that a key of this means that they are complete
+                    segments[1].add_segments(key, result.spans, result.parts)
+                good[key] = result.whole
             else:
                 good[key] = result
         if good:
@@ -202,22 +227,26 @@ def _encoded(
     batch_size: int,
     pool: Executor | None,
     engine: Engine | None,
-) -> Iterator[tuple[int, Sequence[np.ndarray | Unreadable]]]:
+    segments: float,
+) -> Iterator[tuple[int, Sequence[np.ndarray | Segmented | Unreadable]]]:
     """(number of the first cell, a vector or an Unreadable for each) of every batch."""
     is_text = encoders.kind(modality) == "text"
     if engine is None and not is_text:
-        return encoders.encode_files(modality, cells, pool=pool, batch_size=batch_size)
+        return encoders.encode_files(modality, cells, pool=pool, batch_size=batch_size, segments=segments)
     if not is_text:  # workers decode, wherever they run
         cells = [os.path.abspath(cell) if isinstance(cell, (str, os.PathLike)) else cell for cell in cells]
     starts = range(0, len(cells), batch_size)
     batches = (cells[start : start + batch_size] for start in starts)
-    encode = _encode_texts if is_text else _encode_files
-    results = (engine or LocalEngine()).map(encode, batches, encoders, modality, device=encoders.device)
+    encode, shared = (_encode_texts, ()) if is_text else (_encode_files, (segments,))
+    results = (engine or LocalEngine()).map(encode, batches, encoders, modality, *shared, device=encoders.device)
     return zip(starts, results, strict=True)
 
 
-def _encode_files(batch: list[Cell], encoders: EncoderSet, modality: str) -> list[np.ndarray | Unreadable]:
-    return [vector for _, vectors in encoders.encode_files(modality, batch) for vector in vectors]
+def _encode_files(
+    batch: list[Cell], encoders: EncoderSet, modality: str, segments: float
+) -> list[np.ndarray | Segmented | Unreadable]:
+    results = encoders.encode_files(modality, batch, segments=segments)
+    return [vector for _, vectors in results for vector in vectors]
 
 
 def _encode_texts(batch: list[Sequence[str]], encoders: EncoderSet, modality: str) -> np.ndarray:

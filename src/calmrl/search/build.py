@@ -32,12 +32,14 @@ from calmrl.encoders.registry import DEFAULTS, default_encoders, full_name, is_i
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import (
+    SEGMENTS,
     TEXTS,
     UNUSABLE,
     Collection,
     described,
     encode,
     from_features,
+    has_videos,
     kinds_of,
     names_as_texts,
     names_say_something,
@@ -111,6 +113,8 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
         if description is not None:
             entries = {name: extra for name in layout["modalities"] if (extra := description_in(aligner, name))}
             description = {**description, "encoders": {**entries, **description["encoders"]}}
+        if options.segments and opened.manifest is not None and has_videos(opened):
+            layout[SEGMENTS] = options.segments
         layout |= {
             "encoders": description,
             "source": {"type": opened.form, "path": opened.root},
@@ -199,7 +203,15 @@ def _collect(
     for column in (groups, options.relevant):
         if isinstance(column, str) and column != ROW:
             column_of(records, column)  # to be told now, not after hours of encoding
-    collection = encode(opened, records, chosen, part / "cells", progress=options.progress, engine=options.engine)
+    collection = encode(
+        opened,
+        records,
+        chosen,
+        part / "cells",
+        progress=options.progress,
+        engine=options.engine,
+        segments=options.segments if has_videos(opened) else 0.0,
+    )
     if not len(collection):
         raise InputError("no item is left: " + "; ".join(collection.problems.lines(True)))
     if groups is not None:

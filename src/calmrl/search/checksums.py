@@ -55,7 +55,7 @@ def _group_of(name: str) -> str:
         return "description"
     if name in RECORD:
         return "record"
-    if name.startswith("f_"):
+    if name.startswith("f_") or name == "segments":
         return "features"
     return name if name in ("thumbnail", "vector", COLUMN) else "columns"
 

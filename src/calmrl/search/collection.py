@@ -35,6 +35,7 @@ from calmrl.sources import FOLDER, Source
 STANDARD = ("id", "split", "labels", "text")
 SIDE = 192  # pixels, of the longer side of a thumbnail
 QUALITY = 80
+SEGMENTS = "segments"  # of the layout: seconds of the segments of videos, if it has any; and the column that holds them
 REPLACED = "replaced_by"  # of a modality of the layout: whose vectors it holds, by an encoder that is being replaced
 UNUSABLE = "unusable"  # of the layout: `Collection.unusable` of all that was added
 NAMED = "name:"  # before the SHA-256 of a text that is the name of a file
@@ -85,6 +86,9 @@ class Collection:
         Which items are siblings.
     unusable : dict of str to list
         Files of items of which nothing could be read, as "root/file" -> [size, time].
+    segments : list of dict
+        Per item: `segments_key` -> segments of its video (n, 2 + width), rows of begin, end (seconds) and vector; empty where
+        no item has any.
     """
 
     records: list[ItemRecord]
@@ -97,6 +101,7 @@ class Collection:
     groups: list[Any] | None = None
     problems: Problems = field(default_factory=Problems)
     unusable: dict[str, list[int]] = field(default_factory=dict)
+    segments: list[dict[str, np.ndarray]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -120,6 +125,7 @@ class Collection:
             lambda row: self.thumbnail(rows[row]),
             None if self.groups is None else [self.groups[row] for row in rows],
             self.problems,
+            segments=[self.segments[row] for row in rows] if self.segments else [],
         )
 
 
@@ -266,10 +272,24 @@ def small(picture: Any) -> bytes:
 
 
 Fingerprint = list[Any]  # SHA-256 of the content, size, time in nanoseconds
-Held = Callable[[str, list[str]], dict[str, np.ndarray]]  # (modality, SHA-256s) -> vectors of those that are known
+# (modality, SHA-256s) -> the vector of what is known of these, and its segments, as in `Collection`
+Held = Callable[[str, list[str]], dict[str, tuple[np.ndarray, np.ndarray | None]]]
 UNREADABLE = "unreadable:"  # before the SHA-256 of a file that could not be decoded
 PICTURES = ("image", "video")
 TEXTS = "text"  # the modality of texts in a folder
+
+
+def segments_key(modality: str, encoder: str) -> str:
+    """The name of segments of a video by an encoder."""
+    return f"{modality}={encoder}"
+
+
+def has_videos(opened: Source) -> bool:
+    """Whether items have videos of which frames are encoded."""
+    assert opened.manifest is not None
+    pictured = [name for name, kind in opened.manifest.kinds.items() if kind == "image"]
+    cells = (item.cells.get(name) for item in opened.manifest.items for name in pictured)
+    return any(modality_in(file) == "video" for cell in cells if cell is not None for file in paths_of(cell)[:1])
 
 
 def names_say_something(opened: Source) -> bool:
@@ -373,26 +393,37 @@ def encode(
     held: Held = lambda name, keys: {},
     progress: Progress | None = None,
     engine: Engine | None = None,
+    segments: float = 0.0,
 ) -> Collection:
     """The features of items, those of new content encoded, the others from the cache or, by content, from what an index holds.
 
     What cannot be decoded is a problem, counts as missing, and is not tried again until the file changes. Several files of
-    one kind give the mean of their vectors. Items of which nothing is left are skipped.
+    one kind give the mean of their vectors. Items of which nothing is left are skipped. Videos also give vectors of segments of
+    so many seconds, the first of several files; 0: none.
     """
     assert opened.manifest is not None
     cells = {item.id: item.cells for item in opened.manifest.items}
     z: dict[str, np.ndarray] = {}
     present = np.zeros((len(records), len(encoders.modalities)), dtype=bool)
+    parts_of_video: list[dict[str, np.ndarray]] = [{} for _ in records]
     for j, name in enumerate(encoders.modalities):
         width = encoders.width(name)
-        vectors = VectorStore(cache, sha256(f"{name}\0{encoders.names[name]}".encode())[:16], width)
+        made_by = f"{name}\0{encoders.names[name]}"
+        cut = None
+        if segments and encoders.kind(name) == "image":
+            made_by += f"\0{segments}"
+            cut = segments, VectorStore(cache, sha256(f"{made_by}\0parts".encode())[:16], width + 2)
+        vectors = VectorStore(cache, sha256(made_by.encode())[:16], width)
         parts = {row: _cells(name, cells[item.id].get(name)) for row, item in enumerate(records)}
         content = {records[row].fingerprints[n][0]: cell for row, own in parts.items() for n, cell in own.items()}
         readable = {key: cell for key, cell in content.items() if not key.startswith(UNREADABLE)}
         absent = [key for key in readable if key not in vectors]
         if absent and (known := held(name, absent)):
-            vectors.add(list(known), np.stack(list(known.values())))
-        unreadable = encode_new(encoders, name, readable, vectors, progress=progress, engine=engine)
+            for key, (_, rows) in known.items():
+                if cut is not None and rows is not None:
+                    cut[1].add_segments(key, rows[:, :2], rows[:, 2:])
+            vectors.add(list(known), np.stack([vector for vector, _ in known.values()]))
+        unreadable = encode_new(encoders, name, readable, vectors, progress=progress, engine=engine, segments=cut)
         reasons = {key: f"{error.kind}: {error.detail}" for key, error in unreadable.items()}
         z[name] = np.full((len(records), width), np.nan, np.float32)
         good: dict[int, list[str]] = {}
@@ -403,9 +434,14 @@ def encode(
         having = [row for row, keys in good.items() if keys]
         present[having, j] = True
         z[name][having] = vectors.means([good[row] for row in having])
+        if cut is not None:
+            for row in having:
+                if len(found := cut[1].segments(good[row][0])):
+                    parts_of_video[row][segments_key(name, encoders.names[name])] = found
     kinds = {name: encoders.kind(name) for name in encoders.modalities}
     whole = Collection(records, z, present, kinds, opened.root, dict(encoders.names), problems=opened.problems)
     whole.thumbnail = lambda row: _thumbnail_of(records[row], opened)
+    whole.segments = parts_of_video if any(parts_of_video) else []
     return _without_empty(whole)
 
 

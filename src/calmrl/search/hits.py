@@ -67,6 +67,9 @@ class Hit:
         meant or not. None where no level is known (`calmrl.search.levels`).
     why : tuple of Contribution
         What the similarity is the sum of, the largest part first, where `search(why=True)` asked for it.
+    segment : tuple of float or None
+        Begin and end, in seconds, of the part of its video that is nearest to the query; None without a video that was cut into
+        segments (`Index.build(segments=)`). Which items are found, their similarity and the verdict are those of the whole.
     """
 
     id: str
@@ -80,6 +83,7 @@ class Hit:
     weak: bool | None = None
     close: bool | None = None
     why: tuple[Contribution, ...] = ()
+    segment: tuple[float, float] | None = None
 
     @property
     def path(self) -> str | None:

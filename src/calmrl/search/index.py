@@ -23,7 +23,7 @@ from calmrl.protocols import Progress
 from calmrl.search import levels as levels_module
 from calmrl.search import store
 from calmrl.search.build import NAMES, OCR, REPEATED, build
-from calmrl.search.collection import REPLACED
+from calmrl.search.collection import REPLACED, SEGMENTS
 from calmrl.search.hits import Answer, Item, StoredItems
 from calmrl.search.levels import APART, LEVELS
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
@@ -97,6 +97,7 @@ class Index:
         groups: str | Sequence[Any] | None = None,
         relevant: str | Sequence[Any] | None = None,
         ocr: bool = False,
+        segments: float = 10.0,
         engine: str | Engine = "local",
         address: str | None = None,
         progress: Progress | None = None,
@@ -126,6 +127,9 @@ class Index:
         ocr : bool
             Whether words in the pictures of a folder are read too (extra `ocr`) and count as texts of their items; `add` then
             reads those of new pictures.
+        segments : float
+            Seconds of the segments of a video, at most 60 of each, whose vectors are kept beside that of the whole, so that
+            a hit says where in its video the query is nearest (`Hit.segment`); 0 for none.
         engine : {"local", "ray"} or Engine
             Where items are encoded, aligned and placed: in this process, or on a Ray cluster that shares files with it.
             The table is written by this process.
@@ -134,9 +138,11 @@ class Index:
         progress : callable, optional
             Called with (done so far, of how many, what is being done).
         """
+        if isinstance(segments, bool) or not isinstance(segments, (int, float)) or not 0 <= segments < float("inf"):
+            raise InputError(f"segments is the seconds of a segment of a video, 0 for none; got {segments!r}")
         with opened(engine, address) as started:
             where = None if engine == "local" else started
-            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where, base, ocr))
+            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where, base, ocr, segments))
         return cls(path)
 
     @classmethod
@@ -419,6 +425,8 @@ class Index:
             lines.append("words in pictures were read, and count as texts")
         if layout.get(NAMES):
             lines.append("names of files stand for texts where items have none")
+        if layout.get(SEGMENTS):
+            lines.append(f"hits say where in a video they are, by segments of {layout[SEGMENTS]:g} s or more")
         for name, entry in modalities.items():
             if not entry["aligned"]:
                 lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from calmrl.aligner.posterior import item_parts
+from calmrl.aligner.posterior import item_parts, place_rows
 from calmrl.search import levels as levels_module
-from calmrl.search import neighbours
+from calmrl.search import neighbours, store
+from calmrl.search.collection import REPLACED, SEGMENTS, segments_key
 from calmrl.search.hits import Contribution, Hit, StoredItems, hub_levels
 from calmrl.search.levels import APART, EVERYTHING, LEVELS, Side, both_sides
 from calmrl.search.query import LIKE, PreparedQuery, QueryVectors, Term
@@ -44,7 +45,7 @@ class Searcher:
         if own := [str(term.value) for term in terms if term.modality == LIKE]:
             conditions = [*conditions, f"NOT {any_of(own)}"]
         found = self._typed(terms, conditions) if words else []
-        hits = self._judged(asked, self._hits(asked, conditions, found), found)
+        hits = self._located(asked, self._judged(asked, self._hits(asked, conditions, found), found))
         return self._explained(asked, hits) if why else hits
 
     def _typed(self, terms: list[Term], conditions: list[str]) -> list[Match]:
@@ -172,6 +173,38 @@ class Searcher:
                 weak, close = levels_module.judged(self.layout, name, has, hit.similarity, nearest)
             out.append(replace(hit, weak=weak, close=close))
         return out
+
+    def _located(self, asked: PreparedQuery, hits: list[Hit]) -> list[Hit]:
+        """Hits with the segment of their video that is nearest to the query."""
+        if not hits or SEGMENTS not in self.layout:
+            return hits
+        rows = self.stored.fetch(self.stored.by_id([hit.id for hit in hits]), ["id", SEGMENTS], "features")
+        held = {row["id"]: store.unpacked(row[SEGMENTS]) for row in rows}
+        best: dict[str, tuple[float, tuple[float, float]]] = {}
+        for name, entry in self.layout["modalities"].items():
+            key = segments_key(entry.get(REPLACED, name), str(entry["encoder"]))
+            own = {id: parts[key] for id, parts in held.items() if key in parts}
+            if not own or (places := self._segment_places(asked, name, [part[:, 2:] for part in own.values()])) is None:
+                continue
+            ends = np.cumsum([len(part) for part in own.values()])[:-1]
+            for (id, part), similar in zip(own.items(), np.split(places @ asked.vector, ends), strict=True):
+                first = int(similar.argmax())
+                one = float(similar[first]), (float(part[first, 0]), float(part[first, 1]))
+                best[id] = max(best.get(id, one), one)
+        return [replace(hit, segment=best[hit.id][1]) if hit.id in best else hit for hit in hits]
+
+    def _segment_places(self, asked: PreparedQuery, name: str, parts: list[np.ndarray]) -> np.ndarray | None:
+        """Where segments lie by their frames alone; None where the query is not compared with that."""
+        vectors = np.concatenate(parts)
+        if asked.column != "vector":
+            return (
+                levels_module.unit(vectors)
+                if asked.column == f"f_{list(self.layout['modalities']).index(name)}"
+                else None
+            )
+        if self.aligner is None or name not in self.aligner.widths_:
+            return None
+        return place_rows(self.aligner, {name: vectors}, np.ones((len(vectors), 1), bool))
 
     def _explained(self, asked: PreparedQuery, hits: list[Hit]) -> list[Hit]:
         """Hits with what their similarity is the sum of."""

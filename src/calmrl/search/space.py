@@ -67,6 +67,7 @@ class BuildOptions:
     engine: Engine | None = None  # None: this process
     base: str | Path | Aligner | None = AUTO
     ocr: bool = False
+    segments: float = 10.0
 
 
 def threads_for(items: int) -> AbstractContextManager[None]:

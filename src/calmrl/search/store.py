@@ -20,6 +20,7 @@ next change drops it.
 | has_0, has_1, ... | whether a modality was observed; a text that is the name of a file was not |
 | x_0, x_1, ... | other columns of the source |
 | f_0, f_1, ... | the features of each modality, of names too; null where there are none |
+| segments | of its video, safetensors of `Collection.segments`; the column is there if layout["segments"] is |
 | vector | the place in the shared space; null where nothing that is aligned was observed |
 | checksum | digests of the other columns, see `calmrl.search.checksums`; indexes of version 1 have none |
 """
@@ -37,12 +38,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from safetensors.numpy import load, save
 
 from calmrl._support.parsing import parsing
 from calmrl._support.places import ITEMS, PARTS, check_index, is_remote
 from calmrl.errors import InputError, need
 from calmrl.search import checksums
-from calmrl.search.collection import Collection, ItemRecord
+from calmrl.search.collection import SEGMENTS, Collection, ItemRecord
 
 LAYOUT = "index.json"
 FORMAT, VERSION = "calmrl.index", 3  # since 3 the layout names the table of items
@@ -167,6 +169,8 @@ def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
     fields += [pa.field(column["column"], HOLDS[column["holds"]]) for column in layout["columns"].values()]
     for j, modality in enumerate(layout["modalities"].values()):
         fields.append(pa.field(f"f_{j}", pa.list_(pa.float32(), modality["width"])))
+    if layout.get(SEGMENTS):
+        fields.append(pa.field(SEGMENTS, pa.large_binary()))
     if layout["width"]:
         fields.append(pa.field("vector", pa.list_(pa.float32(), layout["width"])))
     if layout.get("version", 0) >= CHECKSUMS_SINCE:
@@ -201,6 +205,7 @@ def batch(collection: Collection, layout: Mapping[str, Any], places: Mapping[str
         "stamps": [json.dumps(dict(item.fingerprints)) for item in records],
         "fingerprint": [item.digest() for item in records],
         "thumbnail": [collection.thumbnail(row) for row in range(len(records))],
+        SEGMENTS: [packed(one) for one in collection.segments or [{}] * len(records)],
         **places,
     }
     for j, (name, modality) in enumerate(layout["modalities"].items()):
@@ -228,6 +233,16 @@ def _batch(values: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
     if len(own) == len(schema):
         return rows
     return pa.RecordBatch.from_arrays([*arrays, checksums.row_checksums(rows)], schema=schema)
+
+
+def packed(segments: Mapping[str, np.ndarray]) -> bytes | None:
+    """Segments of the video of an item as they are stored."""
+    return save(dict(segments)) if segments else None
+
+
+def unpacked(content: bytes | None) -> dict[str, np.ndarray]:
+    """The inverse of `packed`."""
+    return load(content) if content else {}
 
 
 def lists(rows: np.ndarray, missing: np.ndarray) -> pa.FixedSizeListArray:

@@ -21,6 +21,7 @@ from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES, OCR, working_folder
 from calmrl.search.collection import (
+    SEGMENTS,
     UNREADABLE,
     UNUSABLE,
     Collection,
@@ -29,6 +30,7 @@ from calmrl.search.collection import (
     from_features,
     names_as_texts,
     records_of,
+    segments_key,
     words_as_texts,
 )
 from calmrl.search.levels import LEVELS
@@ -216,7 +218,8 @@ def _compare(
     else:
         new = [known[row] for row in todo]
         held = partial(_fetch, index, rows)
-        fresh = encode(opened, new, index.encoders(), part / "cells", held, progress)
+        cut = index.layout.get(SEGMENTS, 0.0)
+        fresh = encode(opened, new, index.encoders(), part / "cells", held, progress, segments=cut)
         there -= {item.id for item in new} - {item.id for item in fresh.records}  # of which nothing could be read
         _note_unknown(index, opened)
         change.problems = fresh.problems.lines(True)
@@ -265,7 +268,9 @@ def _note_unknown(index: Index, opened: Source) -> None:
             opened.problems.add(f"{name} is not in the index", "file", detail=detail)
 
 
-def _fetch(index: Index, rows: dict[str, dict[str, Any]], name: str, keys: list[str]) -> dict[str, np.ndarray]:
+def _fetch(
+    index: Index, rows: dict[str, dict[str, Any]], name: str, keys: list[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """Vectors that the index has already, by the content they were made from, whichever item it belongs to."""
     wanted, owner = set(keys), {}
     for id, row in rows.items():
@@ -275,8 +280,13 @@ def _fetch(index: Index, rows: dict[str, dict[str, Any]], name: str, keys: list[
     if not owner:
         return {}
     column = f"f_{list(index.layout['modalities']).index(name)}"
-    held = index.rows(["id", column], where=any_of(owner))
-    return {owner[row["id"]]: np.asarray(row[column], np.float32) for row in held if row[column] is not None}
+    columns = [column, *([SEGMENTS] if SEGMENTS in index.layout else [])]
+    key = segments_key(name, index.layout["modalities"][name]["encoder"])
+    return {
+        owner[row["id"]]: (np.asarray(row[column], np.float32), store.unpacked(row.get(SEGMENTS)).get(key))
+        for row in index.rows(["id", *columns], where=any_of(owner))
+        if row[column] is not None
+    }
 
 
 def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:

@@ -24,7 +24,7 @@ from calmrl.encoders.registry import full_name
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import store
-from calmrl.search.collection import REPLACED, Collection, encode, kinds_of, records_of, sha256
+from calmrl.search.collection import REPLACED, SEGMENTS, Collection, encode, kinds_of, records_of, segments_key, sha256
 from calmrl.search.refit import check_recipe, copy_rows, fit_space, replace_items, stored_items
 from calmrl.search.space import pair_counts, threads_for, with_base
 from calmrl.search.update import changing, open_as_before, stored
@@ -80,9 +80,12 @@ def upgrade(
         file = copy_rows(index, part)
         collection = _renamed(stored_items(index, file), layout)
         done, left = {}, {}
+        segments: dict[str, dict[str, np.ndarray]] = {}  # id -> those by new encoders
         for name in names:
             fresh = _encoded(index, opened, collection, chosen, name, limit, part, progress)
             _merge(collection, fresh, chosen, name)
+            for item, own in zip(fresh.records, fresh.segments, strict=False):
+                segments.setdefault(item.id, {}).update(own)
             done[name] = len(fresh)
             has, had = collection.has(name), collection.has(str(old_name(layout, name)))
             left[name], linked = int((had & ~has).sum()), int((had & has).sum())
@@ -95,7 +98,7 @@ def upgrade(
         _drop_finished(collection, layout, left)
         recipe = _recipe(index.layout["fit"], collection, names)
         fit = fit_space(collection, recipe, layout, part, progress)
-        replace_items(index, fit, collection, file, progress, _columns(index.layout, fit.layout, collection))
+        replace_items(index, fit, collection, file, progress, _columns(index.layout, fit.layout, collection, segments))
     return Upgrade(done, left, opened.problems.lines(True))
 
 
@@ -171,7 +174,8 @@ def _encoded(
     ]
     known.sort(key=lambda item: sha256(item.id.encode()))
     one = EncoderSet({name: chosen.names[name]}, frames=chosen.frames, dtype=chosen.dtype)
-    return encode(opened, known[:limit], one, part / "cells", progress=progress)
+    cut = index.layout.get(SEGMENTS, 0.0)
+    return encode(opened, known[:limit], one, part / "cells", progress=progress, segments=cut)
 
 
 def _merge(collection: Collection, fresh: Collection, chosen: EncoderSet, name: str) -> None:
@@ -213,8 +217,16 @@ def _recipe(before: Mapping[str, Any], collection: Collection, names: Mapping[st
     return {**before, "settings": settings, "pairs": pair_counts(list(collection.z), collection.present)}
 
 
-def _columns(before: Mapping[str, Any], after: Mapping[str, Any], collection: Collection) -> Any:
+def _columns(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    collection: Collection,
+    segments: Mapping[str, Mapping[str, np.ndarray]],
+) -> Any:
     """What `replace_items` takes: features by the new layout; what was observed of an item does not change."""
+    kept = {
+        segments_key(e.get(REPLACED, name), e["encoder"]) for name, e in after["modalities"].items() if e["encoder"]
+    }
     was = {name: f"has_{j}" for j, name in enumerate(before["modalities"])}
 
     def columns(rows: pa.RecordBatch, span: slice) -> dict[str, Any]:
@@ -223,6 +235,10 @@ def _columns(before: Mapping[str, Any], after: Mapping[str, Any], collection: Co
             out[f"has_{j}"] = np.zeros(len(rows), bool) if entry.get(REPLACED) else rows[was[name]]
             values = collection.z[name][span] if name in collection.z else np.zeros((len(rows), entry["width"]))
             out[f"f_{j}"] = store.lists(np.asarray(values), ~collection.has(name)[span])
+        if SEGMENTS in after:
+            held = rows.select(["id", SEGMENTS]).to_pylist()
+            every = [{**store.unpacked(row[SEGMENTS]), **segments.get(row["id"], {})} for row in held]
+            out[SEGMENTS] = [store.packed({key: one[key] for key in sorted(kept & set(one))}) for one in every]
         return out
 
     return columns

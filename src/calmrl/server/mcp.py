@@ -85,5 +85,6 @@ def _told(index: Any, item: Hit | Item) -> dict[str, Any]:
             "weak": item.weak,
             "close": item.close,
             "found": list(item.found),
+            **({"segment": list(item.segment)} if item.segment else {}),
         }
     return plain({**told, "files": files})

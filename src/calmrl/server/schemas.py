@@ -268,6 +268,9 @@ class Hit(_Described):
     close: bool | None = Field(
         description="Of ten queries for what is not here, nine find nothing as near; null where no level is known."
     )
+    segment: tuple[float, float] | None = Field(
+        description="Begin and end, in seconds, of the part of its video that is nearest to the query."
+    )
     why: list[Contribution] = Field(
         description="What the similarity is the sum of, the largest part first; empty for an item without a place."
     )
@@ -337,6 +340,7 @@ def hit_model(hit: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Hit:
     """A hit of the index for an answer."""
     why = [{"query": one.query, "item": one.item, "share": one.share} for one in hit.why]
     own = {"similarity": hit.similarity, "found": hit.found, "weak": hit.weak, "close": hit.close, "why": why}
+    own["segment"] = hit.segment
     return Hit(**plain({**described(hit, modalities), **own}))
 
 

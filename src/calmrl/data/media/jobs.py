@@ -5,9 +5,9 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,18 @@ from calmrl.data.media.decoding import Decoding, Segments
 from calmrl.data.media.images import FrameTransform, open_image
 from calmrl.data.media.manifest import modality_in
 from calmrl.data.media.problems import Unreadable, check_file
-from calmrl.data.media.streams import read_audio, read_frames
+from calmrl.data.media.streams import read_audio, read_frames, read_segments
 from calmrl.errors import need
 
 AHEAD = 32  # items that workers may be ahead of the encoder
+
+
+class Segmented(NamedTuple):
+    """A video, and segments of it: prepared frames at first, and vectors in the end."""
+
+    whole: np.ndarray
+    spans: np.ndarray  # (n, 2), begin and end in seconds
+    parts: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class Job:
     seed: int | None = None  # of what is drawn from a video; None takes the middle frames
     decoding: Decoding | None = None  # of the paper's model; None: equal segments, all channels, FFmpeg's resampling
     reads_files: bool = False  # whether `prepare` gets the path of a file
+    segments: float = 0.0  # seconds of the segments of a video that are wanted beside the whole; 0: none
+    per_segment: int | None = None  # frames of each, where the encoder wants a certain number
 
     def run(self) -> Any:
         """The prepared item: (frames, 3, H, W) for pictures and videos, samples for sound, texts as they are."""
@@ -50,6 +60,9 @@ class Job:
             return self.prepare(read_audio(self.source, self.rate, **self._sound_rules()))
         if isinstance(self.source, str) and modality_in(self.source) == "video":
             image = need("PIL.Image", "media", "reading video frames")
+            if self.segments and not isinstance(self.prepare, FrameTransform):
+                with suppress(Unreadable):  # damage between the frames of the whole does not cost the whole
+                    return self._segmented(lambda frame: self.prepare(image.fromarray(frame)))
             generator = None if self.seed is None else _generator(self.seed)
             rule: Segments = "equal" if self.decoding is None else self.decoding.segments
             pictures, _ = read_frames(self.source, self.frames, generator, rule)
@@ -60,6 +73,10 @@ class Job:
         if isinstance(self.prepare, FrameTransform):
             return self.prepare.clip([np.asarray(picture)], self.seed)
         return self.prepare(picture)[None]
+
+    def _segmented(self, prepare: Callable[[np.ndarray], Any]) -> Segmented:
+        whole, spans, parts = read_segments(self.source, self.frames, self.segments, prepare, self.per_segment)
+        return Segmented(np.stack(whole), np.array(spans), [np.stack(part) for part in parts])
 
     def _sound_rules(self) -> dict[str, Any]:
         if self.decoding is None:

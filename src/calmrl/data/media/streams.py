@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import math
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +99,53 @@ def read_frames(
         frames = _decode_at(container, stream, sorted(set(targets)), keys, str(path))
         start = _start(container)
         return [frames[pts] for pts in targets], [float(pts * stream.time_base) - start for pts in targets]
+
+
+MOST_SEGMENTS = 60  # of a video
+PER_SEGMENT = 2  # frames that stand for a segment
+
+
+def segment_spans(length: float, seconds: float) -> list[tuple[float, float]]:
+    """(begin, end) of the segments of a video, in seconds: of that length each, or MOST_SEGMENTS that are longer.
+
+    The last one takes the rest; a video that has only one has none.
+
+    >>> segment_spans(24.0, 10.0)
+    [(0.0, 10.0), (10.0, 24.0)]
+    >>> segment_spans(14.0, 10.0)
+    []
+    """
+    n = min(MOST_SEGMENTS, round(length / seconds))
+    step = length / n if n == MOST_SEGMENTS else seconds
+    return [(i * step, (i + 1) * step if i + 1 < n else length) for i in range(n)] if n > 1 else []
+
+
+def read_segments(
+    path: str | Path, n: int, seconds: float, prepare: Callable[[np.ndarray], Any], each: int | None = None
+) -> tuple[list[Any], list[tuple[float, float]], list[list[Any]]]:
+    """(the frames that `read_frames` gives, spans of the segments of the video, frames of each of these), all prepared.
+
+    The frames of a segment are the key frames next to a quarter and three quarters of it, which cost least to decode, or the
+    frames there, where it has no key frame; `each` says how many an encoder needs. No frame is decoded twice.
+    """
+    with _open(path, "video") as (container, stream):
+        _check_frame_size(stream.codec_context.width, stream.codec_context.height, str(path))
+        shown, keys = _packet_times(container, stream, str(path))
+        whole = [shown[i] for i in segment_frames(len(shown), n)]
+        start = _start(container)
+        times = [float(pts * stream.time_base) - start for pts in shown]
+        spans = segment_spans(times[-1] + (times[-1] - times[0]) / max(1, len(times) - 1), seconds)
+        chosen = []
+        for begin, end in spans:
+            first, stop = bisect_left(times, begin), bisect_left(times, end)
+            own = shown[first:stop] or [shown[max(0, first - 1)]]  # what still shows
+            targets = [own[i] for i in segment_frames(len(own), each or PER_SEGMENT)]
+            if each is None and (near := sorted(set(own) & set(keys))):
+                targets = sorted({min(near, key=lambda key: abs(key - pts)) for pts in targets})
+            chosen.append(targets)
+        every = sorted({*whole, *(pts for targets in chosen for pts in targets)})
+        frames = _decode_at(container, stream, every, keys, str(path), prepare)
+        return [frames[pts] for pts in whole], spans, [[frames[pts] for pts in targets] for targets in chosen]
 
 
 def read_audio(
@@ -223,9 +270,16 @@ def _check_complete(container: Any, stream: Any, packets: int, path: str) -> Non
         raise Unreadable("cut off", f"{path} has {packets} of {stream.frames} packets")
 
 
-def _decode_at(container: Any, stream: Any, targets: list[int], keys: list[int], path: str) -> dict[int, np.ndarray]:
-    """The frames at these times (sorted). Seeks only where a key frame lies between here and there."""
-    frames: dict[int, np.ndarray] = {}
+def _decode_at(
+    container: Any,
+    stream: Any,
+    targets: list[int],
+    keys: list[int],
+    path: str,
+    prepare: Callable[[np.ndarray], Any] = lambda frame: frame,
+) -> dict[int, Any]:
+    """The frames at these times (sorted), prepared. Seeks only where a key frame lies between here and there."""
+    frames: dict[int, Any] = {}
     decoder: Iterator[Any] | None = None
     at: float = -math.inf  # time of the last frame decoded
     for target in targets:
@@ -245,7 +299,7 @@ def _decode_at(container: Any, stream: Any, targets: list[int], keys: list[int],
             what = "cut off" if frame is None else "damaged video"
             raise Unreadable(what, f"{path}: the frame at {float(target * stream.time_base):.3f} s cannot be decoded")
         at = frame.pts
-        frames[target] = np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)).copy()
+        frames[target] = prepare(np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)).copy())
     return frames
 
 

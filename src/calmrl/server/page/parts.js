@@ -138,21 +138,25 @@ function playButton(item, name, modalities) {
   return [node, audio];
 }
 
-/** How long a film is; it plays where the item is opened. */
+const span = ([begin, end]) => `${clock(begin)} to ${clock(end)}`;
+
+/** How long a video is, and where the query is nearest to it; it plays where the item is opened. */
 function filmTime(item, name) {
   const time = element("span", { class: "time" });
   const node = element("span", { class: "film" }, icon("play"), time);
   node.addEventListener("inview", () => {
     const film = element("video", { preload: "metadata", src: item.files[name].url });
-    film.addEventListener("loadedmetadata", () => { time.textContent = clock(film.duration); });
+    film.addEventListener("loadedmetadata", () => { time.textContent = `${item.segment ? `at ${span(item.segment)} of ` : ""}${clock(film.duration)}`; });
   });
   inView.observe(node);
   return [node];
 }
 
-function player(item, name, modalities) {
+/** A video starts where the query is nearest to it. */
+function player(item, name, modalities, segment) {
   const tag = isFilm(item.files[name]) ? "video" : "audio";
-  return element(tag, { controls: true, preload: "metadata", src: item.files[name].url, "aria-label": `${noun(name, modalities)} of ${title(item)}` });
+  const from = tag === "video" && segment ? `#t=${segment[0]}` : "";
+  return element(tag, { controls: true, preload: "metadata", src: item.files[name].url + from, "aria-label": `${noun(name, modalities)} of ${title(item)}` });
 }
 
 // ---- an item among others
@@ -186,24 +190,25 @@ export function itemView(item, hit, modalities, like, changes) {
   const certainty = item.certainty == null ? null : `${Math.round(100 * item.certainty)} %`;
   const others = Object.entries(item.columns).filter(([name]) => !(name in modalities));
   const why = reasons(hit, modalities);
+  if (hit?.segment) why.push(`The nearest part of its video is from ${span(hit.segment)}`);
   return [
     element("div", { class: "facts" }, title(item) === item.id ? null : fact("name", item.id), fact("label", item.label),
       fact("similarity", hit?.similarity?.toFixed(2)), fact("certainty", certainty),
       button("More like this", "like", () => like(item)), ...changes),
     why.length ? element("div", { class: "modality" }, element("h3", {}, "Why it was found"), element("ul", { class: "reasons" }, ...why.map((line) => element("li", {}, line)))) : "",
-    ...Object.keys(modalities).filter((name) => known(name, modalities)).map((name) => modalityView(item, name, modalities)),
+    ...Object.keys(modalities).filter((name) => known(name, modalities)).map((name) => modalityView(item, name, modalities, hit?.segment)),
     others.length ? element("div", { class: "facts" }, ...others.map(([name, value]) => fact(name, value)).filter(Boolean)) : "",
   ];
 }
 
-function modalityView(item, name, modalities) {
+function modalityView(item, name, modalities, segment) {
   if (!item.modalities.includes(name)) {
     return element("p", { class: "gap" }, icon("missing"), `no ${noun(name, modalities)}`);
   }
-  return element("div", { class: "modality" }, element("h3", {}, kindIcon(name, modalities), noun(name, modalities)), content(item, name, modalities));
+  return element("div", { class: "modality" }, element("h3", {}, kindIcon(name, modalities), noun(name, modalities)), content(item, name, modalities, segment));
 }
 
-function content(item, name, modalities) {
+function content(item, name, modalities, segment) {
   const { kind } = modalities[name];
   const file = item.files[name];
   const words = name in item.columns ? item.columns[name] : name === "text" || (kind === "text" && alone(name, modalities)) ? item.text : null;
@@ -212,7 +217,7 @@ function content(item, name, modalities) {
   const pictured = item.modalities.find((one) => modalities[one]?.kind === "image");
   if (kind === "image" && !file && item.thumbnail && name === pictured) return image(item.thumbnail);
   if (!file) return element("p", { class: "unshown" }, "It is there, but the collection keeps only numbers made of it.");
-  return kind === "audio" || isFilm(file) ? player(item, name, modalities) : image(file.url);
+  return kind === "audio" || isFilm(file) ? player(item, name, modalities, segment) : image(file.url);
 }
 
 // ---- the query
