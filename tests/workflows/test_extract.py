@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import sys
@@ -206,23 +207,17 @@ def test_a_folder_is_a_collection(tmp_path) -> None:
     assert len(extract(tmp_path / "c", {"image": "tiny_image"}, tmp_path / "g", ignore=["sound"])) == 1
 
 
-def test_encoders_by_default(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "calmrl.encoders.registry.DEFAULTS", {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
-    )
+
+
+def test_done_already_is_not_done_again(tmp_path, monkeypatch) -> None:
+    """Nor with the encoders by default, if they are the same."""
+    names = {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
+    monkeypatch.setattr("calmrl.encoders.registry.DEFAULTS", names)
     monkeypatch.setattr("calmrl.encoders.registry.PACKAGES", {name: () for name in TINY})
-    features = extract(collection(tmp_path), None, tmp_path / "f")
-    assert features.info["encoders"] == ENCODERS
-
-
-def test_done_already_is_not_done_again(tmp_path) -> None:
     manifest = collection(tmp_path)
-    extract(manifest, ENCODERS, tmp_path / "f")
-    told: list[str] = []
-    calls: list[str] = []
-    extract(
-        manifest, ENCODERS, tmp_path / "f", report=told.append, progress=lambda done, total, what: calls.append(what)
-    )
+    assert extract(manifest, None, tmp_path / "f").info["encoders"] == ENCODERS
+    told, calls = list[str](), list[str]()
+    extract(manifest, ENCODERS, tmp_path / "f", report=told.append, progress=lambda *step: calls.append(step[2]))
     assert any("nothing to do" in line for line in told)
     assert not any(what.startswith("encode") for what in calls)
     with pytest.raises(InputError, match="frames differ"):
@@ -243,36 +238,25 @@ def test_several_captions_are_all_encoded(tmp_path) -> None:
     assert features.text[1] == ["text number 1", "one", "two"]
 
 
-def test_wrong_use_is_named(tmp_path, capsys) -> None:
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--encoder image", "MODALITY=VALUE"),
+        ("--encoder image=tiny_imag", 'did you mean "tiny_image"'),
+        ("--encoder image=tiny_image --encoder image=tiny_image", "twice"),
+        ("--encoder image=tiny_image --media a=b", "--layout"),
+        ("--encoder picture=tiny_image", 'no column "picture"'),
+        ("--encoder image=tiny_image", "unknown column"),  # audio has no encoder
+        ("--encoder image=tiny_image --ignore audio", ""),
+    ],
+)
+def test_wrong_use_is_named(words, told, tmp_path, calmrl) -> None:
     manifest = collection(tmp_path, 2)
-    out = str(tmp_path / "f")
-    for arguments, told in (
-        (["--encoder", "image"], "MODALITY=VALUE"),
-        (["--encoder", "image=tiny_imag"], 'did you mean "tiny_image"'),
-        (["--encoder", "image=tiny_image", "--encoder", "image=tiny_image"], "twice"),
-        (["--encoder", "image=tiny_image", "--media", "a=b"], "--layout"),
-        (["--encoder", "picture=tiny_image"], 'no column "picture"'),
-        (["--encoder", "image=tiny_image"], "unknown column"),  # audio has no encoder
-    ):
-        with pytest.raises(SystemExit) as stop:
-            main(["extract", str(manifest), *arguments, "--out", out, "--workers", "0"])
-        assert stop.value.code == 2
-        assert told in capsys.readouterr().err
-    with pytest.raises(SystemExit) as stop:
-        main(
-            [
-                "extract",
-                str(manifest),
-                "--encoder",
-                "image=tiny_image",
-                "--ignore",
-                "audio",
-                "--out",
-                out,
-                "--workers=0",
-            ]
-        )
-    assert stop.value.code in (0, None)
+    code, _, err = calmrl("extract", manifest, *words.split(), "--out", tmp_path / "f", "--workers", "0")
+    assert code == (2 if told else 0)
+    assert told in err
 
 
 def test_a_manifest_without_any_usable_row(tmp_path) -> None:
@@ -296,21 +280,18 @@ def test_captions_left_from_another_run_are_not_mistaken_for_these(tmp_path) -> 
         extract(manifest, ENCODERS, tmp_path / "f", captions=tmp_path / "c.csv")
 
 
-def test_annotation_layout_through_the_command(tmp_path) -> None:
-    import json
 
+
+def test_annotation_layout_through_the_command(tmp_path, calmrl) -> None:
     (tmp_path / "v").mkdir()
     for i in range(3):
         make_video(tmp_path / f"v/clip{i}.mp4", 12 + i, sound=click(0.2, 1.0))
     entries = [{"video_id": f"clip{i}", "desc": [f"a {i}", f"b {i}"]} for i in range(3)]
     (tmp_path / "a.json").write_text(json.dumps(entries))
-    arguments = ["extract", str(tmp_path / "a.json"), "--layout", "vatex", "--workers", "0", "--frames", "4"]
-    arguments += ["--media", f"vision={tmp_path / 'v'}", "--media", f"audio={tmp_path / 'v'}"]
-    for name, encoder in {"vision": "tiny_image", "audio": "tiny_audio", "text": "tiny_text"}.items():
-        arguments += ["--encoder", f"{name}={encoder}"]
-    with pytest.raises(SystemExit) as stop:
-        main([*arguments, "--out", str(tmp_path / "f")])
-    assert stop.value.code in (0, None)
+    media = [f"--media={name}={tmp_path / 'v'}" for name in ("vision", "audio")]
+    encoders = [f"--encoder={name}=tiny_{kind}" for name, kind in (("vision", "image"), ("audio", "audio"), ("text",) * 2)]
+    line = ["extract", tmp_path / "a.json", "--layout", "vatex", "--workers", "0", "--frames", "4", *media, *encoders]
+    assert calmrl(*line, "--out", tmp_path / "f")[0] == 0
     assert open_features(tmp_path / "f").present.all()
     assert len(open_features(tmp_path / "f.captions")) == 6
 
@@ -338,29 +319,15 @@ def damaged(folder: Path) -> tuple[Path, Path, set[tuple[str, str]], set[str]]:
         header.setparams((1, 2, 16_000, 0, "NONE", ""))
     (folder / "noise.wav").write_bytes(bytes(range(256)) * 8)
     make_sound(folder / "nan.wav", np.full(4000, np.nan, np.float32), codec="pcm_f32le")
-    image, audio = (
-        {  # id -> a bad image; id -> a bad sound
-            "not found": "nowhere.png",
-            "zero bytes": "zero.png",
-            "wrong extension": "text.png",
-            "cut image": "cut.png",
-            "broken image": "broken.png",
-            "huge": "huge.png",
-            "folder": "folder.png",
-            "dangling link": "dangling.png",
-            "cut video": "cut.mp4",
-            "not a video": "noise.mp4",
-            "no video stream": "sound.mp4",
-            "nul": "a\0b.png",
-        },
-        {
-            "no audio stream": "silent.mp3",
-            "header only": "header.wav",
-            "not audio": "noise.wav",
-            "not finite": "nan.wav",
-            "no such sound": "nowhere.wav",
-        },
-    )
+    image = {  # id -> a bad image
+        "not found": "nowhere.png", "zero bytes": "zero.png", "wrong extension": "text.png", "cut image": "cut.png",
+        "broken image": "broken.png", "huge": "huge.png", "folder": "folder.png", "dangling link": "dangling.png",
+        "cut video": "cut.mp4", "not a video": "noise.mp4", "no video stream": "sound.mp4", "nul": "a\0b.png",
+    }  # fmt: skip
+    audio = {
+        "no audio stream": "silent.mp3", "header only": "header.wav", "not audio": "noise.wav", "not finite": "nan.wav",
+        "no such sound": "nowhere.wav",
+    }  # fmt: skip
     lines = [b"id,split,labels,image,text,audio,notes"]
     lines += [f"{name},train,x,{file},words,{good[1]},".encode() for name, file in image.items()]
     lines += [f"{name},train,x,{good[0]},words,{file},".encode() for name, file in audio.items()]
@@ -376,15 +343,12 @@ def damaged(folder: Path) -> tuple[Path, Path, set[tuple[str, str]], set[str]]:
     return folder / "m.csv", folder / "c.csv", spoiled, kept
 
 
-def test_twenty_kinds_of_damage(tmp_path, capsys) -> None:
+def test_twenty_kinds_of_damage(tmp_path, calmrl) -> None:
     manifest, captions, spoiled, kept = damaged(tmp_path)
-    arguments = ["extract", str(manifest), "--captions", str(captions), "--out", str(tmp_path / "f"), "--workers", "0"]
-    for name, encoder in ENCODERS.items():
-        arguments += ["--encoder", f"{name}={encoder}"]
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    told = capsys.readouterr().err
+    arguments = ["extract", manifest, "--captions", captions, "--out", tmp_path / "f", "--workers", "0"]
+    arguments += [f"--encoder={name}={encoder}" for name, encoder in ENCODERS.items()]
+    code, _, told = calmrl(*arguments)
+    assert code == 2
     assert not (tmp_path / "f").exists()
     assert not (tmp_path / "f.part").exists()
     assert "Traceback" not in told
@@ -392,69 +356,30 @@ def test_twenty_kinds_of_damage(tmp_path, capsys) -> None:
         listed = list(csv.DictReader(stream))
     kinds = {row["kind"] for row in listed}
     assert kinds == {
-        "bad path",
-        "caption without item",
-        "cut off",
-        "damaged image",
-        "directory instead of a file",
-        "duplicate id",
-        "empty file",
-        "empty id",
-        "file not found",
-        "huge image",
-        "id is not UTF-8",
-        "no audio stream",
-        "no modality at all",
-        "no sound in the audio track",
-        "no video stream",
-        "not a text",
-        "not decodable as audio",
-        "not decodable as image",
-        "not decodable as video",
-        "sound with values that are not finite",
-        "unknown column",
-        "unknown split",
+        "bad path", "caption without item", "cut off", "damaged image", "directory instead of a file", "duplicate id",
+        "empty file", "empty id", "file not found", "huge image", "id is not UTF-8", "no audio stream", "no modality at all",
+        "no sound in the audio track", "no video stream", "not a text", "not decodable as audio", "not decodable as image",
+        "not decodable as video", "sound with values that are not finite", "unknown column", "unknown split",
         "wrong number of fields",
-    }
+    }  # fmt: skip
     for kind in kinds:  # one line for each
         assert sum(line.partition(" x ")[2].startswith(f"{kind}: ") for line in told.splitlines()) == 1
     assert {
         (row["id"], row["column"]) for row in listed if row["scope"] == "cell" and row["id"] != "all bad"
     } == spoiled
 
-    with pytest.raises(SystemExit) as stop:
-        main([*arguments, "--allow-missing"])
-    assert stop.value.code in (0, None)
+    code, _, told = calmrl(*arguments, "--allow-missing")
+    assert code == 0
     features = open_features(tmp_path / "f")
     assert set(features.ids) == kept
     missing = {(features.ids[i], features.names[j]) for i, j in np.argwhere(~features.present)}
     assert missing == spoiled
-    assert "-> this modality counts as missing" in capsys.readouterr().err
+    assert "-> this modality counts as missing" in told
     features.verify()
 
 
-def test_the_real_names_are_not_shadowed() -> None:
-    assert not set(TINY) & {"minilm", "yamnet"}
 
 
-def test_files_that_were_cut_off_are_exactly_the_cells_that_are_missing(tmp_path: Path) -> None:
-    rows = [["id", "image", "audio"]]
-    for i in range(4):
-        video = make_video(tmp_path / f"{i}.mkv", 12, sound=click(0.1, 1.0))
-        rows.append([f"item{i}", video.name, make_sound(tmp_path / f"{i}.wav", click(0.1, 0.5)).name])
-    for name in ("1.mkv", "2.wav"):
-        whole = (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
-    with open(tmp_path / "m.csv", "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows(rows)
-    encoders = {"image": "tiny_image", "audio": "tiny_audio"}
-    with pytest.raises(InputError, match="2 problems"):
-        extract(tmp_path / "m.csv", encoders, tmp_path / "f")
-    with open(tmp_path / "f.problems.csv", newline="", encoding="utf-8") as stream:
-        problems = [(row["kind"], row["id"], row["column"]) for row in csv.DictReader(stream)]
-    assert sorted(problems) == [("cut off", "item1", "image"), ("cut off", "item2", "audio")]
-    extract(tmp_path / "m.csv", encoders, tmp_path / "g", allow_missing=True)
-    assert open_features(tmp_path / "g").present.tolist() == [[True, True], [False, True], [True, False], [True, True]]
 
 
 def test_one_run_at_a_time(tmp_path):

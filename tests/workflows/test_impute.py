@@ -17,7 +17,8 @@ from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS, AutoImputer
-from calmrl.workflows import impute
+from calmrl.datasets import load_dataset
+from calmrl.workflows import diagnose, impute
 from calmrl.workflows.impute import imputation_warnings
 
 
@@ -99,13 +100,6 @@ def test_rows_without_anything_are_refused(tmp_path, marker):
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-def test_some_modalities_of_a_directory(features, tmp_path, marker):
-    some = open_features(features.path, ["text"]).select(np.asarray(features.present[:, 1]))
-    assert impute(some, tmp_path / "done", marker()).imputed == 0
-    done = open_features(tmp_path / "done")
-    assert done.names == ("text",)
-    assert list(done.ids) == list(some.ids)
-    assert done.imputed is None
 
 
 def test_a_directory_that_was_replaced_is_read_again(features, tmp_path, marker):
@@ -126,20 +120,15 @@ def test_ctrl_c_in_the_fit_leaves_nothing_behind(features, tmp_path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["features"]
 
 
-def _run(*arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    return stop.value.code or 0
 
 
 @pytest.mark.parametrize("method", ["gaussian", "mean", "knn", "ridge"])
-def test_impute_from_the_command_line(features, tmp_path, capsys, method):
+def test_impute_from_the_command_line(features, tmp_path, calmrl, method):
     small = ["imputer.latent_dim=2"] if method == "gaussian" else []
     out = tmp_path / "done"
-    code = _run("impute", features.path, "--out", out, "--std", f"imputer.method={method}", "seed=3", *small)
-    printed = capsys.readouterr()
-    assert (code, printed.out) == (0, ""), printed.err
-    assert f"imputed {int((~features.present).sum())} of 100 value blocks in 50 rows; wrote {out}" in printed.err
+    code, printed, err = calmrl("impute", features.path, "--out", out, "--std", f"imputer.method={method}", "seed=3", *small)
+    assert (code, printed) == (0, ""), err
+    assert f"imputed {int((~features.present).sum())} of 100 value blocks in 50 rows; wrote {out}" in err
     done = open_features(out)
     done.verify()
     _check_completed(features, done)
@@ -151,34 +140,17 @@ def test_impute_from_the_command_line(features, tmp_path, capsys, method):
     assert json.loads((out / "features.json").read_text())["info"]["config"]["seed"] == 3
 
 
-def test_impute_is_the_same_twice(features, tmp_path):
-    for name in ("a", "b"):
-        assert _run("impute", features.path, "--out", tmp_path / name, "imputer.method=gaussian") == 0
-    for file in ("image.npy", "text.npy", "imputed.npy"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
-def test_impute_refuses_to_overwrite(features, tmp_path, capsys):
-    out = tmp_path / "done"
-    mean = ["imputer.method=mean"]
-    assert _run("impute", features.path, "--out", features.path, *mean) == 2
-    assert _run("impute", features.path, "--out", features.path, "--force", *mean) == 2
-    assert "was not written by calmrl" in capsys.readouterr().err
-    assert _run("impute", features.path, "--out", out, *mean) == 0
-    assert _run("impute", features.path, "--out", out, *mean) == 2
-    assert _run("impute", features.path, "--out", out, "--force", "--std", *mean) == 0
+def test_impute_refuses_to_overwrite(features, tmp_path, calmrl):
+    out, mean = tmp_path / "done", "imputer.method=mean"
+    assert calmrl("impute", features.path, "--out", features.path, mean)[0] == 2
+    code, _, err = calmrl("impute", features.path, "--out", features.path, "--force", mean)
+    assert (code, "was not written by calmrl" in err) == (2, True)
+    assert [calmrl("impute", features.path, "--out", out, mean)[0] for _ in range(2)] == [0, 2]
+    assert calmrl("impute", features.path, "--out", out, "--force", "--std", mean)[0] == 0
     assert (out / "text.std.npy").exists()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["done", "features"]
-
-
-def test_impute_from_python(features, tmp_path):
-    config = ImputeConfig(kind="impute", imputer={"method": "mean"})
-    result = impute(features, tmp_path / "here", config)
-    assert (result.path, result.rows, result.blocks) == (tmp_path / "here", 50, 100)
-    assert _run("impute", features.path, "--out", tmp_path / "there", "imputer.method=mean") == 0
-    for file in ("image.npy", "text.npy", "imputed.npy", "config.yaml"):
-        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
-    assert open_features(result.path).imputed.sum() == result.imputed
 
 
 UNUSED = """
@@ -204,21 +176,11 @@ def test_impute_loads_neither_trainer_nor_losses_nor_models(features, tmp_path):
     assert int(modules) < 110  # besides those of the command line, which has one per command
 
 
-def test_impute_reads_npz(tmp_path):
-    image, text = np.ones((6, 3)), np.ones((6, 2))
-    text[2] = np.nan
-    np.savez(tmp_path / "features.npz", image=image, text=text)
-    assert _run("impute", tmp_path / "features.npz", "--out", tmp_path / "done", "imputer.method=mean") == 0
-    assert open_features(tmp_path / "done").imputed.sum() == 1
 
 
-def test_impute_of_nothing(tmp_path, capsys):
-    assert _run("impute", tmp_path / "nowhere", "--out", tmp_path / "done") == 2
-    assert "no features at" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_warns_where_nothing_is_predicted_and_speaks_json(tmp_path, capsys):
+def test_the_command_warns_where_nothing_is_predicted_and_speaks_json(tmp_path, calmrl):
     rng = np.random.default_rng(0)
     latent = rng.normal(size=(300, 3))
     z = {name: latent @ rng.normal(size=(3, 5)) for name in ("image", "text")}
@@ -226,18 +188,16 @@ def test_the_command_warns_where_nothing_is_predicted_and_speaks_json(tmp_path, 
     for j, name in enumerate(z):
         z[name][j::4] = np.nan
     np.savez(tmp_path / "features.npz", **z)
-    arguments = ["impute", str(tmp_path / "features.npz"), "--out", str(tmp_path / "out"), "--json"]
-    with pytest.raises(SystemExit) as stop:
-        main([*arguments, "imputer.candidates=[gaussian, mean]"])
-    assert not stop.value.code
-    printed = capsys.readouterr()
-    told = json.loads(printed.out)
+    line = ["impute", tmp_path / "features.npz", "--out", tmp_path / "out", "--json", "imputer.candidates=[gaussian, mean]"]
+    code, out, err = calmrl(*line)
+    assert code == 0
+    told = json.loads(out)
     errors = told["choice"]["error_by_modality"]
     assert errors["image"] < 0.5  # the premise: one modality is predicted, the other is not
     assert errors["noise"] > 0.98
     assert told["imputed"] == 225
-    assert "does not predict noise (" in printed.err
-    assert "image (" not in printed.err.partition("does not predict")[2]
+    assert "does not predict noise (" in err
+    assert "image (" not in err.partition("does not predict")[2]
 
 
 def test_warnings_name_modalities_that_cannot_be_trusted():
@@ -255,14 +215,40 @@ def test_warnings_name_modalities_that_cannot_be_trusted():
     assert imputation_warnings(good) == []
 
 
-def test_auto_records_how_many_held_out_values_its_intervals_cover():
-    rng = np.random.default_rng(0)
-    shared = rng.normal(size=(300, 3))
-    z = {name: shared @ rng.normal(size=(3, w)) + 0.5 * rng.normal(size=(300, w)) for name, w in (("a", 6), ("b", 5))}
-    z["a"][:60] = z["b"][60:100] = np.nan
-    choice = AutoImputer(["ridge", "mean"]).fit(z).choice_
-    assert sum(choice["held_out_by_modality"].values()) == choice["held_out"]
-    assert all(90 < covered < 98 for covered in choice["coverage_by_modality"].values())  # normal noise
-    assert imputation_warnings(choice) == []
-    z["b"][60:100] = 0.0
-    assert list(AutoImputer(["ridge", "mean"]).fit(z).choice_["held_out_by_modality"]) == ["a"]  # b is never missing
+@pytest.mark.parametrize(("error", "held", "count"), [(0.979, 10, 0), (0.98, 10, 1), (0.5, 9, 1), (0.98, 9, 2)])
+def test_warnings_at_their_limits(error, held, count):
+    choice = {"error_by_modality": {"a": error, "b": None}, "coverage_by_modality": {"a": 95.0, "b": None}}
+    assert len(imputation_warnings({**choice, "held_out_by_modality": {"a": held}})) == count
+
+
+# ---- features by the name of a bundled data set
+
+
+def mean():
+    return ImputeConfig.model_validate({"kind": "impute", "imputer": {"method": "mean"}})
+
+
+def test_a_name_stands_for_the_data_set_with_features_as_the_encoders_gave_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    impute("emoji", "imputed", mean())
+    raw, made = load_dataset("emoji", standardize=False), open_features("imputed")
+    assert made.ids.tolist() == raw.ids.tolist()
+    np.testing.assert_array_equal(made.imputed, ~raw.present)
+    assert not any(np.isnan(array).any() for array in made.z.values())
+    there = raw.present[:, 0]
+    np.testing.assert_array_equal(made.z["image"][there], raw.z["image"][there])
+
+
+def test_a_path_comes_first(features, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "features").rename("digits")
+    impute("digits", "imputed", mean())
+    assert open_features("imputed").names == ("image", "text")
+    assert diagnose("digits").rows == 50
+
+
+def test_an_unknown_name_is_a_path_that_does_not_exist(tmp_path):
+    for run in (lambda: diagnose("charakters"), lambda: impute("charakters", tmp_path / "out", mean())):
+        with pytest.raises(InputError, match="no features at charakters"):
+            run()
+    assert list(tmp_path.iterdir()) == []

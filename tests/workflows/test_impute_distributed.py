@@ -165,7 +165,10 @@ def test_a_damaged_value_is_named_before_the_fit_or_counted(features, tmp_path):
         impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=engine)
     assert set(engine.done) == {"check_block"}
     assert not (tmp_path / "out.part").exists()
-    result = impute(features.path, tmp_path / "counted", config(*GAUSSIAN), engine=LocalEngine(), allow_missing=True)
+    result = impute(features.path, tmp_path / "counted", config(*GAUSSIAN), engine=StoppingEngine(), allow_missing=True)
+    local = impute(features.path, tmp_path / "local", config(*GAUSSIAN), engine=LocalEngine(), allow_missing=True)
+    assert local.damaged == result.damaged
+    assert content(tmp_path / "local") == content(tmp_path / "counted")
     done = open_features(tmp_path / "counted")
     column = done.names.index(name)
     assert result.damaged == {other: 2 * (other == name) for other in done.names}
@@ -187,25 +190,8 @@ def test_a_file_that_is_cut_off_is_named_before_any_work(features, tmp_path):
     assert not (tmp_path / "out.part").exists()
 
 
-def test_damage_is_counted_without_an_engine_too(features, tmp_path):
-    name = next(iter(features.z))
-    values = np.load(features.path / f"{name}.npy", mmap_mode="r+")
-    values[np.flatnonzero(features.present.all(axis=1))[3]] = np.inf
-    values.flush()
-    local = impute(features.path, tmp_path / "local", config(*GAUSSIAN), allow_missing=True)
-    blocks = impute(features.path, tmp_path / "blocks", config(*GAUSSIAN), engine=StoppingEngine(), allow_missing=True)
-    assert local.damaged == blocks.damaged == {other: int(other == name) for other in features.names}
-    assert content(tmp_path / "local") == content(tmp_path / "blocks")
 
 
-def test_nothing_is_replaced_unless_asked(features, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("x")
-    with pytest.raises(InputError, match="exists and is not empty"):
-        impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=LocalEngine())
-    impute(features.path, tmp_path / "again", config(*GAUSSIAN), engine=LocalEngine())
-    impute(features.path, tmp_path / "again", config(*GAUSSIAN, "seed=1"), engine=LocalEngine(), force=True)
-    assert open_features(tmp_path / "again").info["config"]["seed"] == 1
 
 
 def test_rows_without_a_mask_or_a_table_and_their_progress(tmp_path, monkeypatch):
@@ -226,8 +212,3 @@ def test_rows_without_a_mask_or_a_table_and_their_progress(tmp_path, monkeypatch
     assert not list(tmp_path.glob("*.part"))
 
 
-@pytest.mark.parametrize(("error", "held", "count"), [(0.979, 10, 0), (0.98, 10, 1), (0.5, 9, 1), (0.98, 9, 2)])
-def test_warnings_at_their_limits(error, held, count):
-    choice = {"error_by_modality": {"a": error, "b": None}, "coverage_by_modality": {"a": 95.0, "b": None}}
-    found = imputation.imputation_warnings({**choice, "held_out_by_modality": {"a": held}})
-    assert len(found) == count

@@ -41,10 +41,6 @@ def folder(path, n: int = 80):
     return path
 
 
-def run(*words: object) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    assert stop.value.code in (0, None)
 
 
 @pytest.fixture
@@ -55,25 +51,28 @@ def defaults(monkeypatch):
 
 
 @pytest.mark.usefixtures("defaults")
-def test_from_a_folder_to_vectors_of_new_files(tmp_path, capsys) -> None:
+def test_from_a_folder_to_vectors_of_new_files(tmp_path, calmrl) -> None:
     source, out = folder(tmp_path / "c"), tmp_path / "work"
     (source / "thumbs.db").write_bytes(b"x")
-    run("init", source, "--out", out)
-    told = capsys.readouterr()
-    assert told.out.strip() == str(out)
+    code, printed, told = calmrl("init", source, "--out", out)
+    assert (code, printed.strip()) == (0, str(out))
     for part in ("80 items, 3 modalities: text, image, sound", "% of the blocks", "labels: 2 classes", "split: none",
                  "of which 20 differ", "1 x file not understood"):  # fmt: skip
-        assert part in told.err
+        assert part in told
     assert sorted(file.name for file in out.iterdir()) == [
         "compare.yaml", "extract.yaml", "impute.yaml", "items.csv", "notes.md", "train.yaml",
     ]  # fmt: skip
     assert load(out / "train.yaml").sources["own"].resplit is not None
     compared = load(out / "compare.yaml", kind="compare")
     assert (list(compared.settings), compared.relevant_by) == (["as-is"], "labels")
-    run("extract", out / "extract.yaml", "--out", out / "features", "--workers", 0)
-    run("train", out / "train.yaml", "--out", out / "run")
-    run("evaluate", out / "run")
-    run("impute", out / "features", "--config", out / "impute.yaml", "--out", out / "imputed", "imputer.method=mean")
+    for line in (
+        ("extract", out / "extract.yaml", "--out", out / "features", "--workers", 0),
+        ("train", out / "train.yaml", "--out", out / "run"),
+        ("evaluate", out / "run"),
+        ("impute", out / "features", "--config", out / "impute.yaml", "--out", out / "imputed", "imputer.method=mean"),
+    ):
+        code, _, told = calmrl(*line)
+        assert code == 0, told
     features = open_features(out / "features")
     row = features.ids.tolist().index("dogs/0")
     item = {name: source / f"dogs/0{suffix}" for name, suffix in (("image", ".png"), ("sound", ".wav"))}
@@ -118,14 +117,14 @@ def test_a_manifest_with_a_split_and_an_odd_column(tmp_path) -> None:
     assert any("train 10, val 10, test 10" in line for line in start.survey.lines())
 
 
-def test_features(tmp_path) -> None:
+def test_features(tmp_path, calmrl) -> None:
     rng = np.random.default_rng(0)
     z = {"a": rng.normal(size=(60, 6)), "b": rng.normal(size=(60, 5))}
     z["a"][:20] = np.nan
     write_features(tmp_path / "f", z)
     start = init(tmp_path / "f", tmp_path / "work")
     assert [file.name for file in start.files] == ["train.yaml", "compare.yaml", "impute.yaml", "notes.md"]
-    run("train", tmp_path / "work/train.yaml", "--out", tmp_path / "work/run")
+    assert calmrl("train", tmp_path / "work/train.yaml", "--out", tmp_path / "work/run")[0] == 0
     with pytest.raises(InputError, match="exists"):
         init(tmp_path / "f", tmp_path / "work")
     init(tmp_path / "f", tmp_path / "work", force=True)
@@ -159,40 +158,18 @@ def test_nothing_to_begin_with(tmp_path) -> None:
         init(tmp_path, tmp_path / "work")
 
 
-def test_check_shows_every_problem_of_a_collection(tmp_path, capsys) -> None:
+def test_check_shows_every_problem_of_a_collection(tmp_path, calmrl) -> None:
     source = folder(tmp_path / "c", 12)
     (source / "dogs/0.png").write_bytes(b"broken")
     (source / "dogs/0.gif").write_bytes(b"")
     (source / "cats/1.jpg").write_bytes(b"broken")
     (source / "cats/1.png").unlink(missing_ok=True)
-    with pytest.raises(SystemExit) as stop:
-        main(["check", str(source), "--json"])
-    assert stop.value.code == 2
-    told = capsys.readouterr()
-    problems = json.loads(told.out)["problems"]
+    code, printed, told = calmrl("check", source, "--json")
+    assert code == 2
+    problems = json.loads(printed)["problems"]
     assert len(problems) == 2
     assert any("empty file" in line and "0.gif" in line for line in problems)
     assert any("not decodable as image" in line for line in problems)
-    assert "12 items" in told.err
+    assert "12 items" in told
 
 
-def test_check_of_features(tmp_path, capsys) -> None:
-    z = {"a": np.ones((6, 3), np.float32), "b": np.ones((6, 2), np.float32)}
-    z["a"][2] = 0
-    np.savez(tmp_path / "f.npz", **z, split=np.array(["train", "test", "dev", "train", "train", "test"]))
-    problems = check_source(tmp_path / "f.npz")
-    assert len(problems) == 2
-    assert "a: 1 row is zero throughout" in problems[0]
-    assert "holds dev" in problems[1]
-    z["a"][2] = 1
-    write_features(tmp_path / "f", z)
-    assert check_source(tmp_path / "f") == []
-    run("check", tmp_path / "f")
-    assert "nothing is wrong" in capsys.readouterr().err
-    array = np.load(tmp_path / "f/a.npy")
-    array[1, 1] = np.inf
-    np.save(tmp_path / "f/a.npy", array)
-    problems = check_source(tmp_path / "f")
-    assert len(problems) == 2
-    assert "checksum differs" in problems[0]
-    assert "not finite" in problems[1]

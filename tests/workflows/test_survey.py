@@ -87,17 +87,6 @@ def test_at_most_five_patterns_are_shown():
     assert not any("other patterns" in line for line in seen(rows[:5], names=("a", "b", "c")).lines())
 
 
-def test_what_a_survey_cannot_read(tmp_path):
-    with pytest.raises(
-        InputError, match="nowhere does not exist; give a folder of files, a table of files, or features"
-    ):
-        survey(tmp_path / "nowhere")
-    (tmp_path / "a.doc").write_text("x")
-    with pytest.raises(InputError, match=r"a\.doc ends in '\.doc'; give a folder, or a file that ends in \.csv"):
-        survey(tmp_path / "a.doc")
-    (tmp_path / "a.csv").write_text("id,number\n1,2\n")
-    with pytest.raises(InputError, match=r"no column that is called text or holds names.*; it has id, number"):
-        survey(tmp_path / "a.csv")
 
 
 def test_tables_of_vectors_are_features(tmp_path):
@@ -130,6 +119,8 @@ def test_problems_of_features(tmp_path):
         "the split column holds dev; rows count only as train, val, test",
     ]
     assert said[0] == "6 items, 2 modalities: image, text"
+    write_features(tmp_path / "whole", {name: np.ones((6, 2), np.float32) for name in NAMES})
+    assert check_source(tmp_path / "whole") == []
 
 
 def test_values_that_are_not_finite_are_counted(tmp_path):
