@@ -59,8 +59,7 @@ def comparison() -> dict[str, Any]:
 
 
 def row(method: str, value: float, seed: int = 0, **more: Any) -> dict[str, Any]:
-    return {"dataset": "d", "setting": "s", "method": method, "seed": seed, "task": "average", "metric": "R@1",
-            "value": value, "n": 50} | more  # fmt: skip
+    return report_data.row(method, value, seed, **{"setting": "s"} | more)
 
 
 def steps() -> dict[str, Any]:

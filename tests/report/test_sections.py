@@ -7,9 +7,11 @@ import io
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from calmrl._support.text import fixed
 from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
 from calmrl.metrics.significance import PairedDifference
@@ -22,6 +24,7 @@ from calmrl.report.estimates import headline, is_clear, spread_words, verdict
 from calmrl.report.page import as_markdown
 from calmrl.report.results import ResultRow, decimals, estimate, group
 from tests.support.drawing import Drawing
+from tests.support.report_data import results, row
 
 # ---- numbers and words
 
@@ -31,28 +34,14 @@ def test_numbers_as_they_are_written():
     assert decimals("R@1", [0.001]) == 1
     one = estimate([2.0], [5])
     assert (one.low, one.high, one.half, one.items, one.text(1)) == (None, None, None, "5", "2.0")
+    assert [fixed(value, 1) for value in (-0.04, -1234.5)] == ["0.0", "−1,234.5"]
+    assert estimate([1.0, 2.0, 4.0], [9] * 3).half == pytest.approx(4.302653 * np.std([1, 2, 4], ddof=1) / np.sqrt(3))
     two = estimate([1.0, 3.0], [1000, 5])
     assert (two.mean, two.items, two.seeds) == (2.0, "5 to 1,000", 2)
     assert (two.low, two.high) == (two.mean - two.half, two.mean + two.half)
     assert spread_words([one]) == "One seed, so no intervals."
     assert spread_words([one, two]).endswith("over seeds; numbers without ± come from one seed.")
     assert spread_words([two]) == "Mean ± 95 % interval (Student's t) over seeds."
-
-
-def row(method="pmrl", value=1.0, seed=0, **more):
-    return {
-        "dataset": "d",
-        "method": method,
-        "seed": seed,
-        "task": "average",
-        "metric": "R@1",
-        "value": value,
-        "n": 50,
-    } | more
-
-
-def results(*rows, **meta):
-    return results_of({Path("r/results.json"): {"rows": list(rows), "meta": meta}})
 
 
 @pytest.mark.parametrize(
@@ -98,6 +87,7 @@ def test_more_than_three_settings_are_summed_up(places):
             "Over 4 settings, the best of ours is ahead of the best other method in 2 (clearly in 0) and behind in 1 (clearly "
             "in 0), level in 1, by average R@1."
         ]
+        assert verdict(results(*rows, words=["Mine."])) == ["Mine."]
         only = [one for one in rows if one["method"] == "pmrl"]
         assert verdict(results(*only)) == ["average R@1 in 4 settings; the best of each is in bold."]
 
@@ -113,14 +103,6 @@ def test_a_number_at_chance_level_is_not_bold(best, chance, bold):
     table = main_table(results(row("calmrl", best), row("pmrl", 1.0), *level))
     assert [line[1].best for line in table.lines] == [bold, False]
     assert ("Bold" in table.caption) == bold
-
-
-@pytest.mark.parametrize(
-    ("methods", "title"), [(["gram"], "Evaluation of gram on d"), (["gram", "pmrl"], "2 methods on d")]
-)
-def test_the_headline(methods, title, monkeypatch):
-    Drawing(monkeypatch)
-    assert build_page(results(*map(row, methods))).title == title
 
 
 # ---- sections
@@ -222,6 +204,8 @@ def test_fences_are_longer_than_what_they_hold():
         ({"x": 1}, "got the keys ['x']"),
         ({"rows": []}, "has no rows; there is nothing to report"),
         ({"rows": [row(value="x" * 60)]}, f'unable to parse string as a number; got "{"x" * 56}...'),
+        ({"rows": [row(value=float("nan"))]}, "rows.0.value: input should be a finite number"),
+        ({"rows": [{"dataset": "d"}]}, "rows.0.method: field required"),
         ({"rows": [row(n=-1)]}, "1 mistake\n  rows.0.n: input should be greater than or equal to 0; got -1"),
         ({"rows": [row(rate=1.5)]}, "less than or equal to 1"), ({"rows": [row(rate=-0.1)]}, "greater than or equal to 0"),
         ({"rows": [row(seconds=-1.0)]}, "greater than or equal to 0"),

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calmrl.report import build_page, results_of
+from calmrl.report import results_of
 from calmrl.report.comparison import step_curves
-from calmrl.report.tables import average_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,14 +65,6 @@ def test_rates_are_percent(results):
     assert list(frames["digits", "alone"][0].x) == [10, 90]
 
 
-def test_the_report_has_both_and_the_remarks(results):
-    page = build_page(results)
-    titles = [section.title for section in page.sections]
-    assert {"Read this first", "Missing rates", "Complete rows"} <= set(titles)
-    heads = [str(head) for block in page.first for head in block.head]
-    assert any("chance 1.5" in head for head in heads)
-
-
 def test_the_figure_of_the_docs_shows_the_aligner_and_three_others(results):
     module = script("make_curves")
     frames = module["frames"](results)
@@ -118,11 +109,6 @@ def test_the_short_table_has_the_best_latent_start():
     assert names == ["R@1 (%)", "---", "gram+latent", "aligner", "gram", "pmrl", "contrastive", "by chance"]
     assert table.splitlines()[2].count("**") == 2 * 10
     assert "**" not in "".join(table.splitlines()[3:])
-
-
-def test_tables_for_a_paper_say_what_chance_reaches():
-    table = average_table(content()["rows"])
-    assert "R@1 of a random order (%): stamps 1.5, digits 1.5." in table.notes
 
 
 def test_the_tables_on_calibration():

@@ -55,36 +55,9 @@ def test_marks_by_hand():
     found = lines(table)
     assert list(found) == ["vast", "gram", "calmrl", "closed-form", "ideal"]
     first = {method: line.cells[0] for method, line in found.items()}
-    assert {m: cell.rank for m, cell in first.items()} == {
-        "vast": 0,
-        "gram": 2,
-        "calmrl": 1,
-        "closed-form": 0,
-        "ideal": 0,
-    }
-    assert {m: cell.mark for m, cell in first.items()} == {
-        "vast": "",
-        "gram": "",
-        "calmrl": "*",
-        "closed-form": "†",
-        "ideal": "",
-    }
+    assert [(cell.rank, cell.mark) for cell in first.values()] == [(0, ""), (2, ""), (1, "*"), (0, "†"), (0, "")]
     assert first["calmrl"].interval == mean_interval(VALUES["calmrl"])
     assert found["gram"].cells[2].interval.mean == pytest.approx(sum(VALUES["gram"]) / 3 + 0.5)
-
-
-def test_markdown():
-    text = table_files.to_markdown(tables.retrieval_table(rows_of()))
-    head, _, *body = piped(text)
-    assert head[1] == "stamps<br>text→image<br>R@1<br>n = 157"
-    cells = {row[0].strip("*"): row[1:] for row in body}
-    assert re.fullmatch(r"\*\*27\.6 ± 1\.4\*\*\\\*", cells["calmrl"][0])
-    assert re.fullmatch(r"<u>24\.6 ± 1\.5</u>", cells["gram"][0])
-    assert cells["closed-form"][0].endswith("†")
-    assert body[-1][0] == "*ideal*"
-    assert "*" not in cells["ideal"][0]
-    assert "over 3 seeds" in text
-    assert len({len(row) for row in piped(text)}) == 1
 
 
 def test_latex_is_balanced_and_escaped():
@@ -103,29 +76,6 @@ def test_latex_is_balanced_and_escaped():
     assert not re.search(r"[→±–†]", text)
     kinds = [line.split(" ")[0] for line in text.splitlines() if line.startswith(("\\midrule", "50", r"\textbf"))]
     assert kinds == [r"\midrule", r"50\%\_a\&b", r"\midrule", r"\textbf{calmrl}"]
-
-
-def test_csv_has_every_number():
-    first = next(row for row in read_csv(tables.retrieval_table(rows_of())) if row["method"] == "calmrl")
-    interval = mean_interval(VALUES["calmrl"])
-    assert float(first["stamps text->image R@1"]) == interval.mean
-    assert float(first["stamps text->image R@1 ci95"]) == interval.half
-    assert first["stamps text->image R@1 n"] == "157"
-    assert first["stamps text->image R@1 seeds"] == "3"
-    assert 0 < float(first["stamps text->image R@1 p"]) < 0.05
-
-
-def test_settings_are_blocks_with_their_own_best():
-    swapped = {"gram": VALUES["calmrl"], "calmrl": VALUES["gram"]}
-    rows = rows_of(setting="two-source") + rows_of(swapped, setting="one-source")
-    table = tables.retrieval_table(rows)
-    assert [title for title, _ in table.blocks] == ["two-source", "one-source"]
-    assert lines(table, 0)["calmrl"].cells[0].rank == 1
-    assert lines(table, 1)["gram"].cells[0].rank == 1
-    assert list(lines(table, 1)) == ["gram", "calmrl"]
-    assert "*one-source*" in table_files.to_markdown(table)
-    assert r"\emph{one-source}" in table_files.to_latex(table)
-    assert {row["setting"] for row in read_csv(table)} == {"two-source", "one-source"}
 
 
 def test_rates_are_blocks_and_repeated_rows_an_error():
@@ -186,13 +136,6 @@ def test_several_datasets_and_the_short_form():
     assert means == pytest.approx([one + 0.5, one + 10, one + 11 / 3])
     wide = tables.retrieval_table(rows)
     assert [c.group for c in wide.columns] == ["stamps", "stamps", "digits", ""]
-
-
-def test_classification():
-    tasks = ("classification linear", "classification linear without image", "classification knn")
-    table = tables.classification_table(rows_of(tasks=tasks, metrics=("accuracy", "macro-F1")))
-    assert [c.name for c in table.columns] == ["linear", "linear without image", "knn", "Avg."]
-    assert lines(table)["gram"].cells[3].interval.mean == pytest.approx(sum(VALUES["gram"]) / 3 + 1)
 
 
 def test_ablation():
@@ -321,17 +264,3 @@ def test_any_subset_of_rows_gives_right_cells(data):
     assert len(read_csv(table)) == n_lines
     assert len(piped(table_files.to_markdown(table))) == 2 + n_lines + len(table.blocks)
     assert table_files.to_latex(table).count(r"\midrule") >= 2 * len(table.blocks)
-
-
-def test_names_stay_names_in_markdown():
-    name = "a|b`c` <script>x</script> [d](http://d) *e* _f_ \n# g"
-    table = tables.retrieval_table(
-        [row | {"dataset": name} for row in rows_of({name: [1.0], "gram": [2.0], "calmrl": [3.0]})]
-    )
-    text = table_files.to_markdown(table)
-    bare = re.sub(r"\\.", "", text)  # without escaped characters
-    assert "<script" not in bare
-    assert "`" not in bare
-    assert "](" not in bare
-    assert not any(line.startswith("#") for line in text.splitlines())
-    assert len({len(re.findall(r"(?<!\\)[|]", line)) for line in text.splitlines() if line.startswith("|")}) == 1

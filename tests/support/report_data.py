@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise, permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from calmrl.report import Results, results_of
 
 Row = dict[str, Any]
 LEVEL = {  # how good a method is, in points of R@1 over the weakest
@@ -14,6 +17,17 @@ LEVEL = {  # how good a method is, in points of R@1 over the weakest
     "pmrl": 1.7, "pmrl+latent": 3.8, "pmrl staged": 0.0, "ideal": 8.4,
 }  # fmt: skip
 ABOUT = "linear heads trained with this objective on every row, whatever it has"
+
+
+def row(method: str = "pmrl", value: float = 1.0, seed: int = 0, **more: Any) -> Row:
+    """One measurement: the average R@1 of 50 items of the data set "d"."""
+    place = {"dataset": "d", "method": method, "seed": seed, "task": "average", "metric": "R@1"}
+    return place | {"value": value, "n": 50} | more
+
+
+def results(*rows: Row, folder: str | Path = "r", **meta: Any) -> Results:
+    """What is read of a results.json in that folder, with these rows and what is known of them."""
+    return results_of({Path(folder) / "results.json": {"rows": list(rows), "meta": meta}})
 
 
 def demo_like() -> dict[str, Any]:

@@ -78,42 +78,36 @@ def test_beside_a_saved_base(saved, features, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_columns_say_what_belongs_together(features, tmp_path, monkeypatch):
+def test_columns_say_what_belongs_together_and_compact_is_smaller(features, saved, tmp_path, monkeypatch):
     given = {}
     fit = Aligner.fit
     monkeypatch.setattr(Aligner, "fit", lambda self, z, **more: given.update(more) or fit(self, z, **more))
-    made = align(features, tmp_path / "base", groups="album", relevant="name")
+    made = align(features, tmp_path / "base", groups="album", relevant="name", compact=True)
     assert given["groups"][:3] == ["album 0", "album 0", "album 1"]
     assert made.expected_["text->image"]["own"] > 1
+    sizes = [(path / "aligner.safetensors").stat().st_size for path in (saved, tmp_path / "base")]
+    assert sizes[1] < sizes[0]
     with pytest.raises(InputError, match='no column "genre"; there are id, album, name'):
         align(features, tmp_path / "other", groups="genre")
 
 
-def test_compact_is_smaller(features, saved, tmp_path):
-    align(features, tmp_path / "small", compact=True)
-    sizes = [(path / "aligner.safetensors").stat().st_size for path in (saved, tmp_path / "small")]
-    assert sizes[1] < sizes[0]
-
-
-def test_what_cannot_be_aligned(tmp_path, calmrl, saved):
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("photos", "photos holds files, not features; encode them first: calmrl extract photos"),
+        ("nothing", "nothing is neither a file or folder nor a bundled data set (stamps, "),
+        ("world --base nosuch", "there is no base 'nosuch': neither a folder of that name nor one of those that"),
+        ("world --base photos", "photos has no aligner.json; it is not a saved aligner, or it is"),
+    ],
+)
+def test_what_cannot_be_aligned(line, said, tmp_path, calmrl, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.txt").write_text("a dog")
-    for line, said in [
-        (
-            (tmp_path / "photos",),
-            f"photos holds files, not features; encode them first: calmrl extract {tmp_path}/photos",
-        ),
-        (("nothing",), "nothing is neither a file or folder nor a bundled data set (stamps, "),
-        (
-            ("world", "--base", "nosuch"),
-            "there is no base 'nosuch': neither a folder of that name nor one of those that",
-        ),
-        (("world", "--base", tmp_path / "photos"), "photos has no aligner.json; it is not a saved aligner, or it is"),
-    ]:
-        code, _, err = calmrl("align", *line, "--out", tmp_path / "out")
-        assert code == 2
-        assert said in err
-        assert not (tmp_path / "out").exists()
+    code, _, err = calmrl("align", *line.split(), "--out", "out")
+    assert code == 2
+    assert said in err
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_index_says_that_a_base_is_none_before_it_encodes(tmp_path, calmrl):

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from calmrl.config import TrainConfig
-from calmrl.config.schema.train import HideSection
+from calmrl.config.schema.train import HideSection, SourceSection
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.models.heads import Heads
 from calmrl.workflows import build
-from calmrl.workflows.build import Data, build_step, build_trainer, hidden, open_data
+from calmrl.workflows.build import Data, build_step, build_trainer, hidden, open_data, parts_of, split_rows
 
 SOURCE = {"dataset": "digits", "resplit": {"by": "id", "val": 0.1, "test": 0.0}}
 
@@ -147,3 +147,62 @@ def test_how_imputers_are_updated(method, update, processes, found, monkeypatch)
     else:
         with pytest.raises(InputError, match=str(found)):
             build_step(config, data)
+
+
+# ---- which rows train, validate and test
+
+
+def rows_of(n: int = 20, **columns) -> FeatureSet:
+    z = {name: np.ones((n, 2), np.float32) for name in ("image", "text")}
+    z["text"][:4] = np.nan
+    return FeatureSet(z, None, pa.table({"id": [str(i) for i in range(n)], **columns}))
+
+
+def section(**values) -> SourceSection:
+    return SourceSection.model_validate({"features": "x", **values})
+
+
+@pytest.mark.parametrize(
+    ("fraction", "held", "are"), [(0.1, 2, "rows are"), (0.01, 1, "row is"), (0.5, 10, "rows are")]
+)
+def test_without_validation_rows_some_are_held_out(fraction, held, are):
+    rows, kept, notes = split_rows(rows_of(), section(), ["image"], fraction, 0)
+    assert (len(rows), len(kept)) == (20 - held, held)
+    assert sorted([*rows, *kept]) == list(range(20))
+    assert notes == [f'no row has split "val", so {held} training {are} held out']
+    again = split_rows(rows_of(), section(), ["image"], fraction, 0)
+    assert again[0].tolist() == rows.tolist()
+    if held > 1:
+        assert split_rows(rows_of(), section(), ["image"], fraction, 1)[1].tolist() != kept.tolist()
+
+
+def test_the_split_column_is_taken_as_it_is():
+    parts = ["train"] * 10 + ["val"] * 4 + ["test"] * 5 + [""]
+    rows, kept, notes = split_rows(rows_of(split=parts), section(), ["image"], 0.5, 0)
+    assert (rows.tolist(), kept.tolist(), notes) == (list(range(10)), list(range(10, 14)), [])
+    rows, kept, notes = split_rows(rows_of(split=["test"] * 20), section(), ["image"], 0.5, 0)
+    assert (len(rows), len(kept), notes) == (0, 0, [])
+
+
+def test_rows_that_are_left_out():
+    found, notes = parts_of(rows_of(), section(complete=True), ["image", "text", "absent"], 0)
+    assert found.tolist() == [""] * 4 + ["train"] * 16
+    assert notes == ["4 rows are left out (complete=True, exclude=None)"]
+    assert parts_of(rows_of(), section(complete=True), ["image"], 0)[1] == []
+    marked = rows_of(bad=[True] * 3 + [False] * 17)
+    found, notes = parts_of(marked, section(exclude="bad"), ["image"], 0)
+    assert found.tolist() == [""] * 3 + ["train"] * 17
+    assert notes == ["3 rows are left out (complete=False, exclude=bad)"]
+
+
+def test_a_new_split_keeps_groups_together():
+    groups = [f"g{i // 2}" for i in range(20)]
+    how = {"by": "group", "test": 0.3, "val": 0.2}
+    grouped = rows_of(group=groups)
+    found, _ = parts_of(grouped, section(resplit=how), ["image"], 0)
+    counts = {part: int((found == part).sum()) for part in ("train", "val", "test")}
+    assert counts == {"train": 10, "val": 4, "test": 6}
+    assert all(found[2 * i] == found[2 * i + 1] for i in range(10))
+    assert parts_of(grouped, section(resplit=how), ["image"], 1)[0].tolist() != found.tolist()
+    own = section(resplit={**how, "seed": 0})
+    assert parts_of(grouped, own, ["image"], 1)[0].tolist() == found.tolist()

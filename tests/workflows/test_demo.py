@@ -35,14 +35,7 @@ def test_words_find_pictures_whose_words_were_hidden(tmp_path, monkeypatch) -> N
 
 
 def test_both_are_indexed_and_searched_by_one_worker(tmp_path, monkeypatch) -> None:
-    few = {
-        "features": "linear",
-        "unit_rows": True,
-        "whitening": 0.5,
-        "latent_dim": 8,
-        "prior": 300.0,
-        "refine": "never",
-    }
+    few = {**demo.STAMPS, "features": "linear", "latent_dim": 8}
     monkeypatch.setattr(demo, "EMOJI", few)
     monkeypatch.setattr(demo, "STAMPS", few)
     found = demo.search_both(tmp_path / "emoji.index", tmp_path / "stamps.index")

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from calmrl._support.filesystem import locked
-from calmrl.cli import main
 from calmrl.data.features.feature_set import files_of, open_features
 from calmrl.data.media.jobs import Job
 from calmrl.data.media.manifest import SPLITS
@@ -207,8 +206,6 @@ def test_a_folder_is_a_collection(tmp_path) -> None:
     assert len(extract(tmp_path / "c", {"image": "tiny_image"}, tmp_path / "g", ignore=["sound"])) == 1
 
 
-
-
 def test_done_already_is_not_done_again(tmp_path, monkeypatch) -> None:
     """Nor with the encoders by default, if they are the same."""
     names = {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
@@ -236,8 +233,6 @@ def test_several_captions_are_all_encoded(tmp_path) -> None:
     np.testing.assert_allclose(features.z["text"][1], captions.z["text"][1:4].mean(axis=0), atol=1e-6)
     np.testing.assert_array_equal(features.z["text"][0], captions.z["text"][0])
     assert features.text[1] == ["text number 1", "one", "two"]
-
-
 
 
 @pytest.mark.parametrize(
@@ -280,8 +275,6 @@ def test_captions_left_from_another_run_are_not_mistaken_for_these(tmp_path) -> 
         extract(manifest, ENCODERS, tmp_path / "f", captions=tmp_path / "c.csv")
 
 
-
-
 def test_annotation_layout_through_the_command(tmp_path, calmrl) -> None:
     (tmp_path / "v").mkdir()
     for i in range(3):
@@ -289,7 +282,9 @@ def test_annotation_layout_through_the_command(tmp_path, calmrl) -> None:
     entries = [{"video_id": f"clip{i}", "desc": [f"a {i}", f"b {i}"]} for i in range(3)]
     (tmp_path / "a.json").write_text(json.dumps(entries))
     media = [f"--media={name}={tmp_path / 'v'}" for name in ("vision", "audio")]
-    encoders = [f"--encoder={name}=tiny_{kind}" for name, kind in (("vision", "image"), ("audio", "audio"), ("text",) * 2)]
+    encoders = [
+        f"--encoder={name}=tiny_{kind}" for name, kind in (("vision", "image"), ("audio", "audio"), ("text",) * 2)
+    ]
     line = ["extract", tmp_path / "a.json", "--layout", "vatex", "--workers", "0", "--frames", "4", *media, *encoders]
     assert calmrl(*line, "--out", tmp_path / "f")[0] == 0
     assert open_features(tmp_path / "f").present.all()
@@ -376,10 +371,6 @@ def test_twenty_kinds_of_damage(tmp_path, calmrl) -> None:
     assert missing == spoiled
     assert "-> this modality counts as missing" in told
     features.verify()
-
-
-
-
 
 
 def test_one_run_at_a_time(tmp_path):

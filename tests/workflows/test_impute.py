@@ -11,13 +11,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from calmrl.cli import main
 from calmrl.config import ImputeConfig, load
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
-from calmrl.errors import InputError
-from calmrl.imputers import IMPUTERS, AutoImputer
 from calmrl.datasets import load_dataset
+from calmrl.errors import InputError
+from calmrl.imputers import IMPUTERS
 from calmrl.workflows import diagnose, impute
 from calmrl.workflows.impute import imputation_warnings
 
@@ -100,8 +99,6 @@ def test_rows_without_anything_are_refused(tmp_path, marker):
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-
-
 def test_a_directory_that_was_replaced_is_read_again(features, tmp_path, marker):
     impute(features.path, tmp_path / "before", marker())
     shutil.rmtree(features.path)
@@ -120,13 +117,13 @@ def test_ctrl_c_in_the_fit_leaves_nothing_behind(features, tmp_path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["features"]
 
 
-
-
 @pytest.mark.parametrize("method", ["gaussian", "mean", "knn", "ridge"])
 def test_impute_from_the_command_line(features, tmp_path, calmrl, method):
     small = ["imputer.latent_dim=2"] if method == "gaussian" else []
     out = tmp_path / "done"
-    code, printed, err = calmrl("impute", features.path, "--out", out, "--std", f"imputer.method={method}", "seed=3", *small)
+    code, printed, err = calmrl(
+        "impute", features.path, "--out", out, "--std", f"imputer.method={method}", "seed=3", *small
+    )
     assert (code, printed) == (0, ""), err
     assert f"imputed {int((~features.present).sum())} of 100 value blocks in 50 rows; wrote {out}" in err
     done = open_features(out)
@@ -138,8 +135,6 @@ def test_impute_from_the_command_line(features, tmp_path, calmrl, method):
     config = load(out / "config.yaml")
     assert (config.imputer.method, config.seed, config.std) == (method, 3, True)
     assert json.loads((out / "features.json").read_text())["info"]["config"]["seed"] == 3
-
-
 
 
 def test_impute_refuses_to_overwrite(features, tmp_path, calmrl):
@@ -176,10 +171,6 @@ def test_impute_loads_neither_trainer_nor_losses_nor_models(features, tmp_path):
     assert int(modules) < 110  # besides those of the command line, which has one per command
 
 
-
-
-
-
 def test_the_command_warns_where_nothing_is_predicted_and_speaks_json(tmp_path, calmrl):
     rng = np.random.default_rng(0)
     latent = rng.normal(size=(300, 3))
@@ -188,7 +179,14 @@ def test_the_command_warns_where_nothing_is_predicted_and_speaks_json(tmp_path, 
     for j, name in enumerate(z):
         z[name][j::4] = np.nan
     np.savez(tmp_path / "features.npz", **z)
-    line = ["impute", tmp_path / "features.npz", "--out", tmp_path / "out", "--json", "imputer.candidates=[gaussian, mean]"]
+    line = [
+        "impute",
+        tmp_path / "features.npz",
+        "--out",
+        tmp_path / "out",
+        "--json",
+        "imputer.candidates=[gaussian, mean]",
+    ]
     code, out, err = calmrl(*line)
     assert code == 0
     told = json.loads(out)

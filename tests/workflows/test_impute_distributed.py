@@ -190,10 +190,6 @@ def test_a_file_that_is_cut_off_is_named_before_any_work(features, tmp_path):
     assert not (tmp_path / "out.part").exists()
 
 
-
-
-
-
 def test_rows_without_a_mask_or_a_table_and_their_progress(tmp_path, monkeypatch):
     z = {name: np.arange(20, dtype=np.float32).reshape(10, 2) for name in ("a", "b")}
     z["b"][4] = np.nan
@@ -210,5 +206,3 @@ def test_rows_without_a_mask_or_a_table_and_their_progress(tmp_path, monkeypatch
     np.testing.assert_allclose(values[4], np.delete(z["b"], 4, axis=0).mean(axis=0), rtol=1e-6)
     assert np.load(tmp_path / "out" / "present.npy").sum() == 19
     assert not list(tmp_path.glob("*.part"))
-
-

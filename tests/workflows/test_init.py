@@ -8,13 +8,11 @@ import json
 import numpy as np
 import pytest
 
-import calmrl
-from calmrl.cli import main
+from calmrl import load as load_model
 from calmrl.config import load
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from calmrl.workflows.check import check_source
 from calmrl.workflows.init import init
 from tests.support.make_media import make_sound
 from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
@@ -39,8 +37,6 @@ def folder(path, n: int = 80):
         if keep[2]:
             make_sound(home / f"{i}.wav", rng.normal(size=3000).astype(np.float32) / 10)
     return path
-
-
 
 
 @pytest.fixture
@@ -78,7 +74,7 @@ def test_from_a_folder_to_vectors_of_new_files(tmp_path, calmrl) -> None:
     item = {name: source / f"dogs/0{suffix}" for name, suffix in (("image", ".png"), ("sound", ".wav"))}
     item = {name: path for name, path in item.items() if path.exists()}
     item |= {"text": "number 0"} if (source / "dogs/0.txt").exists() else {}
-    model = calmrl.load(out / "run")
+    model = load_model(out / "run")
     expected = model.embed(features.z, features.present)[row]
     np.testing.assert_array_equal(model.embed_files([item])[0], expected)
 
@@ -171,5 +167,3 @@ def test_check_shows_every_problem_of_a_collection(tmp_path, calmrl) -> None:
     assert any("empty file" in line and "0.gif" in line for line in problems)
     assert any("not decodable as image" in line for line in problems)
     assert "12 items" in told
-
-

@@ -12,7 +12,6 @@ import torch
 
 from calmrl.data import open_features, write_features
 from calmrl.data.features.feature_set import file_columns
-from calmrl.datasets import load_dataset
 from calmrl.workflows.evaluate import caption_of, nearest_examples, picture_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
@@ -97,12 +96,6 @@ def test_a_file_that_is_gone_is_no_picture(features) -> None:
     assert picture_of(features, 0) is not None
     (features.path.parents[1] / "photos" / "a.png").unlink()
     assert picture_of(features, 0) is None
-
-
-def test_emoji_have_pictures() -> None:
-    emoji = load_dataset("emoji")
-    row = emoji.ids.tolist().index("dog-face")
-    assert picture_of(emoji, row).startswith("data:image/webp;base64,")
 
 
 @pytest.mark.parametrize(

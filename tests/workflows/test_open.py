@@ -14,7 +14,6 @@ pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed
 from calmrl import Index
 from calmrl._support.filesystem import locked
 from calmrl._support.places import index_of
-from calmrl.cli import main
 from calmrl.errors import InputError
 from calmrl.workflows.index import cached_indexes, open_index
 from tests.support.colour_world import ENCODED, colour, write_item, write_picture, write_sound
@@ -52,7 +51,7 @@ def test_made_once_and_then_brought_up_to_date(folder, tmp_path):
     assert {item.id for item in again.index.items()} >= {"dark/c50"}
 
 
-def test_indexes_whose_folder_is_gone_are_listed_and_removed(folder, tmp_path, capsys):
+def test_indexes_whose_folder_is_gone_are_listed_and_removed(folder, tmp_path, calmrl):
     other = tmp_path / "other"
     for number in range(12):
         write_item(other, number, {"image", "text"})
@@ -67,19 +66,13 @@ def test_indexes_whose_folder_is_gone_are_listed_and_removed(folder, tmp_path, c
         index_of(other): (str(other), True, True),
         index_of(folder).parent / "begun.part": ("unfinished, or damaged", False, False),
     }
-    with pytest.raises(SystemExit):
-        main(["ls", "indexes"])
-    line = next(line for line in capsys.readouterr().out.splitlines() if str(other) in line)
+    line = next(line for line in calmrl("ls", "indexes")[1].splitlines() if str(other) in line)
     assert line.endswith(f"{other} (gone: calmrl remove --gone)")
-    with pytest.raises(SystemExit):
-        main(["remove", "--gone"])
-    assert "removed 1 index\n" in capsys.readouterr().err
+    assert "removed 1 index\n" in calmrl("remove", "--gone")[2]
     assert not index_of(other).exists()
     assert open_index(folder).done == "nothing has changed"
     for wrong in (["remove", "--gone", "ix"], ["remove"], ["remove", "ix"]):
-        with pytest.raises(SystemExit) as stop:
-            main(wrong)
-        assert stop.value.code == 2
+        assert calmrl(*wrong)[0] == 2
 
 
 def test_files_of_another_kind(folder):

@@ -87,8 +87,6 @@ def test_at_most_five_patterns_are_shown():
     assert not any("other patterns" in line for line in seen(rows[:5], names=("a", "b", "c")).lines())
 
 
-
-
 def test_tables_of_vectors_are_features(tmp_path):
     vectors = pa.array([[1.0, 2.0], [3.0, 4.0]], type=pa.list_(pa.float32()))
     pq.write_table(pa.table({"id": ["a", "b"], "image": vectors, "text": vectors}), tmp_path / "f.parquet")
