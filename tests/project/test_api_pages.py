@@ -14,42 +14,18 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "calmrl"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference" / "api").glob("*.md")}
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.pyi"))
+# What functions return, errors, sections of configs, parts of pages; and what the how-to pages show at work, where files or
+# weights are needed.
 WITHOUT_EXAMPLE = {
-    # what functions return, and errors
-    *("Hit", "Item", "Change", "Problems", "Results", "Outcome", "Metric", "Method", "ConfigError", "ConfigProblem"),
-    *(
-        "Imputation",
-        "Evaluation",
-        "Comparison",
-        "Factors",
-        "Diagnosis",
-        "Start",
-        "WrittenReport",
-        "Reproduction",
-        "Card",
-        "Data",
-    ),
-    *("CollectionRows",),
-    # sections of configs, and parts of pages
-    *("CompareConfig", "ExtractConfig", "ImputeConfig", "TrainConfig", "Limits", "Stage", "Decoding"),
-    *("Cell", "Code", "Figure", "Number", "Page", "PageSection", "Picture", "Table", "Text"),
-    # parts that the how-to pages show at work, where files or weights are needed
-    *("Shards", "write_shards", "FeatureWriter", "RowSource", "FeatureRows", "MediaRows", "read_annotations"),
-    *("beats_fbank", "fbank", "ImageTransform", "read_audio", "read_frames", "Encoder", "EncoderSpec", "OnHub"),
-    *("fine_tune", "fine_tuned_classification", "imagebind_features", "JointModel", "Trained", "save", "load_towers"),
-    *(
-        "load_vast",
-        "VastModel",
-        "Trainer",
-        "make_optimiser",
-        "read_records",
-        "Step",
-        "as_markdown",
-        "results_of",
-        "as_html",
-    ),
-    *("diagnose", "reproduce"),
-}
+    "Card", "Cell", "Change", "Code", "CollectionRows", "CompareConfig", "Comparison", "ConfigError", "ConfigProblem",
+    "Data", "Decoding", "Diagnosis", "Encoder", "EncoderSpec", "Evaluation", "ExtractConfig", "Factors", "FeatureRows",
+    "FeatureWriter", "Figure", "Hit", "ImageTransform", "Imputation", "ImputeConfig", "Item", "JointModel", "Limits",
+    "MediaRows", "Method", "Metric", "Number", "OnHub", "Outcome", "Page", "PageSection", "Picture", "Problems",
+    "Reproduction", "Results", "RowSource", "Shards", "Stage", "Start", "Step", "Table", "Text", "TrainConfig",
+    "Trained", "Trainer", "VastModel", "WrittenReport", "as_html", "as_markdown", "beats_fbank", "diagnose", "fbank",
+    "fine_tune", "fine_tuned_classification", "imagebind_features", "load_towers", "load_vast", "make_optimiser",
+    "read_annotations", "read_audio", "read_frames", "read_records", "reproduce", "results_of", "save", "write_shards",
+}  # fmt: skip
 
 
 def exported(package: str) -> dict[str, Path]:

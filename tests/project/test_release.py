@@ -15,6 +15,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = runpy.run_path(str(ROOT / "scripts" / "release_check.py"))
+AUDIT = runpy.run_path(str(ROOT / "scripts" / "audit.py"))
 TRY_PYTHON = runpy.run_path(str(ROOT / "scripts" / "try_python.py"))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
@@ -133,3 +134,22 @@ def test_templates_can_be_read(path):
 def test_the_files_that_a_stranger_looks_for_are_there():
     for name in ("LICENSE", "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"):
         assert (ROOT / name).is_file()
+
+
+# ---- no bound and no pin allows a package with a known weakness
+
+
+def test_nothing_known_is_allowed(capsys):
+    assert AUDIT["main"]() == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("version", "lines"), [("2.5.1", 1), ("2.6.0", 0), ("2.13.0", 0)])
+def test_an_older_version_is_named(version, lines):
+    advisories = {"torch": [{"fixed": "2.6.0", "id": "CVE-2025-32434", "why": "loads checkpoints"}]}
+    assert len(AUDIT["weaknesses"](advisories, [("torch", Version(version))])) == lines
+
+
+def test_bounds_and_pins_are_read():
+    assert ("torch", Version("2.6")) in AUDIT["lowest_versions"]('dependencies = ["torch>=2.6", "a[b]==1.0"]')
+    text = '# note\nPillow==13.0.0; python_version >= "3.11"\npillow==12.3.0; python_version < "3.11"\n'
+    assert AUDIT["pinned_versions"](text) == [("pillow", Version("13.0.0")), ("pillow", Version("12.3.0"))]

@@ -26,41 +26,23 @@ def ordinary(words, env, cwd):
     return subprocess.run(line, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
-def script(folder, code):
-    (folder / "script.py").write_text(code)
-    return ["script.py", "a", "b c"]
+LATE = "import atexit, threading; atexit.register(print, 2); threading.Timer(0.1, print, (1,)).start()"
+ITSELF = SHOW + "; import script as again; print(again.__file__ == os.path.abspath(__file__))"
+LINES = {
+    "code": ["-c", SHOW, "x"],
+    "exit 3": ["-c", SHOW + "; sys.exit(3)"],
+    "exit with words": ["-c", SHOW + "; sys.exit('said at the end')"],
+    "killed": ["-c", SHOW + "; os.kill(os.getpid(), 9)"],
+    "threads and atexit": ["-c", LATE],
+    "script": ["script.py", "a", "b c"],
+    "calmrl": ["-m", "calmrl", "check", "impute"],
+    "calmrl with an error": ["-m", "calmrl", "check", "nothing.yaml"],
+}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        lambda folder: ["-c", SHOW, "x"],
-        lambda folder: ["-c", SHOW + "; sys.exit(3)"],
-        lambda folder: ["-c", SHOW + "; sys.exit('said at the end')"],
-        lambda folder: ["-c", SHOW + "; os.kill(os.getpid(), 9)"],
-        lambda folder: [
-            "-c",
-            "import atexit, threading; atexit.register(print, 2); threading.Timer(0.1, print, (1,)).start()",
-        ],
-        lambda folder: script(
-            folder, SHOW + "; import script as again; print(again.__file__ == os.path.abspath(__file__))"
-        ),
-        lambda folder: ["-m", "calmrl", "check", "impute"],
-        lambda folder: ["-m", "calmrl", "check", "nothing.yaml"],
-    ],
-    ids=[
-        "code",
-        "exit 3",
-        "exit with words",
-        "killed",
-        "threads and atexit",
-        "script",
-        "calmrl",
-        "calmrl with an error",
-    ],
-)
+@pytest.mark.parametrize("words", LINES.values(), ids=LINES)
 def test_it_is_what_an_ordinary_python_is(words, tmp_path):
-    words = words(tmp_path)
+    (tmp_path / "script.py").write_text(ITSELF)
     env = {**os.environ, "MARK": "here", "PYTHONPATH": os.pathsep.join(warm.PATH), "PYTHONUNBUFFERED": "1"}
     one, other = ordinary(words, env, tmp_path), warm.run(words, env, tmp_path)
     assert (other.returncode, other.stdout, other.stderr) == (one.returncode, one.stdout, one.stderr)

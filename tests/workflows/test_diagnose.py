@@ -100,15 +100,6 @@ def test_stamps_cannot_but_partners_meet():
     )
 
 
-def test_nothing_missing_is_said(tmp_path, calmrl):
-    made = world(n=300, rate=0.0, widths={"image": 8, "text": 6})
-    write_features(tmp_path / "features", made.z, made.present)
-    code, _, err = calmrl("diagnose", tmp_path / "features")
-    assert code == 0
-    assert "Nothing is missing in 300 rows of 2 modalities" in " ".join(err.split())
-    assert "cannot be imputed" not in err
-
-
 def test_modalities_that_never_meet_cannot_be_told():
     rng = np.random.default_rng(0)
     z = {name: rng.normal(size=(200, 4)) for name in ("image", "text")}

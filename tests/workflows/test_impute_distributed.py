@@ -89,15 +89,6 @@ def test_blocks_give_every_byte_of_one_process(features, tmp_path, overrides):
     done.verify()
 
 
-def test_the_default_imputer_gives_the_values_of_one_process(features, tmp_path):
-    chosen = ("imputer.candidates=[gaussian,kernel,mean]",)
-    impute(features.path, tmp_path / "one", config(*chosen))
-    impute(features.path, tmp_path / "blocks", config(*chosen), engine=StoppingEngine())
-    one, blocks = open_features(tmp_path / "one"), open_features(tmp_path / "blocks")
-    for name in one.z:
-        np.testing.assert_allclose(blocks.z[name], one.z[name], rtol=0, atol=1e-8)
-
-
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_a_file_is_imputed_as_a_directory_is(features, tmp_path, suffix):
     opened = open_features(features.path)

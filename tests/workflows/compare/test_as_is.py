@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from calmrl import load
-from calmrl.cli import main
 from calmrl.config import CompareConfig
 from calmrl.config import load as load_config
 from calmrl.data.features.writer import write_features
@@ -150,37 +149,30 @@ def test_the_kept_model_is_the_one_that_was_compared(comparison):
     assert by_label["average", "R@1"] >= measured["average", "R@1"]
 
 
-def test_from_the_command_line_to_a_model(features, tmp_path, capsys, monkeypatch):
+def test_from_the_command_line_to_a_model(features, tmp_path, calmrl, monkeypatch):
     """`compare FEATURES --json`, and then the command that it prints."""
     monkeypatch.chdir(tmp_path)
-    words = ["compare", str(features), "--methods", "closed-form", "--seeds", "1", "--out", "runs/first", "--json"]
-    with pytest.raises(SystemExit) as left:
-        main([*words, "steps=4", "trials=1", "width=4", "workers=1", "measures=[]"])
-    assert left.value.code in (0, None)
-    shown = capsys.readouterr()
-    assert {row["dataset"] for row in json.loads(shown.out)["rows"]} == {"mine"}
-    lines = shown.err.replace("\\\n", "").splitlines()  # a long command is shown on two lines
+    words = ["compare", features, "--methods", "closed-form", "--seeds", "1", "--out", "runs/first", "--json"]
+    code, out, err = calmrl(*words, "steps=4", "trials=1", "width=4", "workers=1", "measures=[]")
+    assert code == 0, err
+    assert {row["dataset"] for row in json.loads(out)["rows"]} == {"mine"}
+    lines = err.replace("\\\n", "").splitlines()  # a long command is shown on two lines
     (command,) = (line.strip() for line in lines if line.strip().startswith("calmrl train "))
     _, *pasted = shlex.split(command)
-    with pytest.raises(SystemExit) as left:
-        main(pasted)
-    assert left.value.code in (0, None)
-    model = load(pasted[-1])
-    assert model.names == ("sound", "picture", "words")
+    assert calmrl(*pasted)[0] == 0
+    assert load(pasted[-1]).names == ("sound", "picture", "words")
     config = load_config(f"{pasted[-1]}/config.yaml", kind="train")
-    assert config.sources["data"].hide is None
-    assert config.sources["data"].resplit.test == 0
+    assert (config.sources["data"].hide, config.sources["data"].resplit.test) == (None, 0)
 
 
-def test_the_command_shows_the_whole_failure(features, tmp_path, capsys, monkeypatch):
+def test_the_command_shows_the_whole_failure(features, tmp_path, calmrl, monkeypatch):
     def fails(config, job):
         raise ZeroDivisionError("by the job")
 
     monkeypatch.setattr(jobs_module, "run_job", fails)
-    words = ["compare", str(features), "--methods", "gram", "--seeds", "1", "--out", str(tmp_path / "out"), "workers=1"]
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    assert left.value.code == 1
-    shown = capsys.readouterr().err
-    assert "data set mine, setting as-is, method gram, seed 0: by the job" in shown
-    assert "Traceback (most recent call last):\n" in shown
+    code, _, err = calmrl(
+        "compare", features, "--methods", "gram", "--seeds", "1", "--out", tmp_path / "out", "workers=1"
+    )
+    assert code == 1
+    assert "data set mine, setting as-is, method gram, seed 0: by the job" in err
+    assert "Traceback (most recent call last):\n" in err

@@ -37,6 +37,7 @@ TINY = SMALL | {
     "steps": 6,
     "trials": 1,
 }
+ENDINGS = ("+latent+staged", "+mlp", "+latent+mlp", "+kernel")
 OBJECTIVES = [name for name, method in METHODS.items() if method.steps and not method.ours]
 
 
@@ -159,7 +160,8 @@ def test_a_directory_of_something_else_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [*METHODS, *(f"{o}+latent+staged" for o in OBJECTIVES), *(f"calibrated:{i}" for i in IMPUTERS)]
+    "name",
+    [*METHODS, *(o + end for o in OBJECTIVES for end in ENDINGS), *(f"calibrated:{i}" for i in IMPUTERS)],
 )
 def test_every_method_gets_the_same_budget(name):
     trials = trials_of(name, 100, TRIALS)

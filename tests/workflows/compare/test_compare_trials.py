@@ -42,14 +42,6 @@ def trial(config: CompareConfig, method: str, number: int = 0, **changes) -> Tri
     return make_trial(config, "pairs", 0, form, own | changes)
 
 
-def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
-    assert tiny().trials == TRIALS
-    names = [*METHODS, *(name + end for name in OBJECTIVES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
-    for name in (*names, "calibrated:mvae"):
-        if find_method(name).model != "aligner":
-            assert len(find_method(name).trials) == TRIALS, name
-
-
 def test_objectives_try_both_heads_rates_forms_and_temperatures_or_priors():
     for name in OBJECTIVES:
         for method, last in ((name, "objective.temperature"), (f"{name}+latent", "model.latent_prior")):
