@@ -151,5 +151,5 @@ def test_columns_are_judged_by_their_names_and_values(tmp_path):
     found = open_source(tmp_path / "items.jsonl").manifest
     assert found.kinds == {"photo": "image", "film": "image", "hum": "audio", "text": "text"}
     (tmp_path / "none.jsonl").write_text('{"id": "x", "note": "words"}\n')
-    with pytest.raises(InputError, match=r"holds names of pictures, films or sounds; it has id, note; name the enc"):
+    with pytest.raises(InputError, match=r"holds names of pictures, videos or sounds; it has id, note; name the enc"):
         open_source(tmp_path / "none.jsonl")

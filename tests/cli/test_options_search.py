@@ -184,7 +184,7 @@ def test_what_is_no_modality_with_a_value(calmrl, index):
     said = "is not MODALITY=VALUE; for instance --with speech=voice.wav"
     for words, what in (
         *((["--with", given], f"--with {given} {said}") for given in ("speech", "=a", "speech=")),
-        *(([f"./{name}"], "is no picture, film or sound by its name; ask with --with") for name in ("a.pdf", "a.txt")),
+        *(([f"./{name}"], "is no picture, video or sound by its name; ask with --with") for name in ("a.pdf", "a.txt")),
     ):
         Path(words[0]).touch()
         code, _, err = calmrl("search", "ix", *words)

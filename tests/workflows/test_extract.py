@@ -411,7 +411,7 @@ IS_FOLDER = "is a folder: captions, root and layout go with a table; name the ta
         (
             "a.csv",
             {},
-            "has no column that is called text or holds names of pictures, films or sounds; it has id, number",
+            "has no column that is called text or holds names of pictures, videos or sounds; it has id, number",
         ),
         ("f.npz", {}, "holds features, not files to encode"),
     ],

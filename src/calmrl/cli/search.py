@@ -163,7 +163,7 @@ def _terms(
             continue
         modality = modality_of(term)
         if modality in (None, "text"):
-            raise InputError(f"{term} is no picture, film or sound by its name; ask with --with MODALITY={term}")
+            raise InputError(f"{term} is no picture, video or sound by its name; ask with --with MODALITY={term}")
         terms.setdefault(str(modality), []).append((weight, str(Path(term).expanduser())))
     return {name: values or None for name, values in terms.items()}
 

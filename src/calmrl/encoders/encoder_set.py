@@ -133,7 +133,7 @@ class EncoderSet:
         Modality -> name of an encoder (`calmrl ls encoders`, "hf:PATH" or "st:PATH"). "imagebind", "languagebind" and
         "internvideo" stand for their side that fits the name of the modality.
     frames : int
-        Frames per film.
+        Frames per video.
     dtype : {"float16", "float32"}
         Of the features.
     device : str

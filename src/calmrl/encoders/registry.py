@@ -133,7 +133,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "imagebind_huge.pth",
             "CC-BY-NC 4.0",
             "pip install git+https://github.com/facebookresearch/ImageBind",
-            {"image": "pictures and films", "audio": "sounds", "text": "English texts"},
+            {"image": "pictures and videos", "audio": "sounds", "text": "English texts"},
         ),
         **_official(
             "languagebind",
@@ -143,7 +143,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "MIT",
             "git clone https://github.com/PKU-YuanGroup/LanguageBind && pip install -r LanguageBind/requirements.txt && "
             'export PYTHONPATH="$PWD/LanguageBind"',
-            {"image": "pictures", "video": "films", "audio": "sounds", "text": "English texts"},
+            {"image": "pictures", "video": "videos", "audio": "sounds", "text": "English texts"},
         ),
         **_official(
             "internvideo",
@@ -154,7 +154,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "git clone https://github.com/OpenGVLab/InternVideo && pip install decord opencv-python scikit-image "
             'torchvision ftfy regex && export PYTHONPATH="$PWD/InternVideo/InternVideo1/Pretrain/'
             'Multi-Modalities-Pretraining"',
-            {"video": "films", "text": "English texts"},
+            {"video": "videos", "text": "English texts"},
             package="InternVideo",
         ),
     },
@@ -163,7 +163,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
 
 KINDS = ("text", "image", "audio", "video")
 FAMILIES = ("imagebind", "languagebind", "internvideo")
-SIDE_OF = {  # names of modalities -> the side of a family that encodes them; a family without "video" has films in "image"
+SIDE_OF = {  # names of modalities -> the side of a family that encodes them; a family without "video" has videos in "image"
     **dict.fromkeys(("image", "picture", "photo"), "image"),
     **dict.fromkeys(("video", "vision", "film"), "video"),
     **dict.fromkeys(("audio", "sound", "speech", "music"), "audio"),

@@ -151,7 +151,7 @@ def changing(index: Index) -> Iterator[Path]:
 
 
 def _folder_of(index: Index, source: Any) -> tuple[str | None, str | None]:
-    """(folder of the index, path of the file in it) for a picture, film, sound or text file that lies in one."""
+    """(folder of the index, path of the file in it) for a picture, video, sound or text file that lies in one."""
     if not isinstance(source, (str, Path)) or not Path(source).is_file() or modality_in(source) is None:
         return None, None
     path = Path(source).resolve()

@@ -30,7 +30,7 @@ from calmrl.workflows.survey import survey, take_out, undecodable_files
 ROWS = 2048  # of an index, read at once
 LISTED = 50  # damaged items in the command that writes them again; for more, the whole index is as well made again
 MAKE_AGAIN = "copy the index again, or make it again with calmrl index SOURCE --out NEW"
-FRAMES = 8  # of a film, from all its parts, as `calmrl extract` takes by default
+FRAMES = 8  # of a video, from all its parts, as `calmrl extract` takes by default
 
 
 def check_source(

@@ -23,7 +23,7 @@ from calmrl.search.typed import quote
 from calmrl.search.update import Change, removed_items
 from calmrl.sources import DATASET, FOLDER, MANIFEST, Source, open_source
 
-NOUNS = {"image": "picture", "sound": "sound", "text": "text", "video": "film"}
+NOUNS = {"image": "picture", "sound": "sound", "text": "text", "video": "video"}
 
 
 def index(

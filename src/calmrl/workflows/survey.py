@@ -199,7 +199,7 @@ def absent_files(manifest: Manifest) -> list[MediaProblem]:
 
 
 def unplayable_files(manifest: Manifest, workers: int = 1) -> list[MediaProblem]:
-    """Films and sounds that do not open, or lack the stream that is asked for: seen from their headers."""
+    """Videos and sounds that do not open, or lack the stream that is asked for: seen from their headers."""
     cells = [(item, name, cell) for item, name, cell in file_cells(manifest) if modality_in(cell) in ("video", "sound")]
 
     def problem(entry: tuple[Item, str, str]) -> MediaProblem | None:

@@ -384,7 +384,7 @@ SHARE = 0.9  # of the cells of a column that must look like files
 def guess_kinds(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
     """Column -> "image", "audio" or "text", for columns that look like a modality; the others are left out.
 
-    A column of files has cells that end in the suffixes of pictures, films or sounds; a column of texts is known by
+    A column of files has cells that end in the suffixes of pictures, videos or sounds; a column of texts is known by
     its name.
     """
     cells: dict[str, list[Any]] = {}

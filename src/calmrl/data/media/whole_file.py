@@ -1,4 +1,4 @@
-"""Whether a film or a sound is all there, by what its container says of its own length; nothing is decoded.
+"""Whether a video or a sound is all there, by what its container says of its own length; nothing is decoded.
 
 FFmpeg plays what is left of a file that was cut off, so that an hour that became a minute looks like a minute.
 
@@ -121,7 +121,7 @@ def _chunk_end(wanted: bytes, form: str, file: BinaryIO, size: int) -> int | Non
 
 
 def _riff_end(file: BinaryIO, size: int) -> int | None:
-    """The end of the last RIFF chunk; long films have several."""
+    """The end of the last RIFF chunk; long videos have several."""
     place = 0
     while place + 8 <= size:
         file.seek(place)
