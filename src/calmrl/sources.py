@@ -188,8 +188,8 @@ def _kinds_of_table(path: Path) -> dict[str, str]:
     if not kinds:
         columns = ", ".join(dict.fromkeys(str(name) for row in rows for name in row))
         raise InputError(
-            f"{path} has no column that is called text or holds names of pictures, videos or sounds; it has {columns}; name the "
-            "encoders of its columns, for instance image=efficientnet_lite0"
+            f"{path} has no column that is called text or holds names of pictures, videos or sounds; it has {columns}; name "
+            "the encoders of its columns, for instance image=efficientnet_lite0"
         )
     return kinds
 
