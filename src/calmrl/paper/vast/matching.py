@@ -157,8 +157,9 @@ class VastMatching(nn.Module):
             marks = torch.stack([has_text, has.any(1)], dim=1)
         own, summaries, marks, text, conditions = _of_all(summaries, marks, text, conditions)
         t, mean = summaries.chunk(2, dim=1)
-        how = (self.temperature, generator, self.floor)
-        texts, sets, use, target = hard_pairs(t, mean, *marks.unbind(1), own, *how)
+        texts, sets, use, target = hard_pairs(
+            t, mean, marks[:, 0], marks[:, 1], own, self.temperature, generator, self.floor
+        )
         (number,) = all_sum([use.sum()])
         if not use.any():
             return summaries.new_zeros(())
