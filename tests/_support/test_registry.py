@@ -84,7 +84,9 @@ class Closed(Base):
 def made(first, /, second: str = "s", *rest, third=(1, 2)):
     """Made."""
 
-@dataclass(frozen=True)
+@dataclass(
+    frozen=True,
+)
 class Fields:
     """Fields.
 

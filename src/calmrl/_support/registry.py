@@ -162,7 +162,7 @@ def _find(module: str, path: str) -> Definition:
 
 
 def _parsed(text: str, name: str) -> Definition | None:
-    begin = re.search(rf"^(?:@.*\n)*(?:class|def) {name}\b", text, re.MULTILINE)
+    begin = re.search(rf"^(?:@.*\n(?:[ )].*\n)*)*(?:class|def) {name}\b", text, re.MULTILINE)
     if begin is None:
         return None
     for end in re.finditer(r"^(?=[^\s)\]}#])|\Z", text[begin.end() :], re.MULTILINE):
