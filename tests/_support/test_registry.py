@@ -84,6 +84,16 @@ class Closed(Base):
 def made(first, /, second: str = "s", *rest, third=(1, 2)):
     """Made."""
 
+@dataclass(
+    frozen=True,
+)
+class Fields:
+    """Fields.
+
+at the margin, as no statement is here"""
+
+    width: int = 2
+
 class Outer:
     class Inner:
         def method(self, y=1): ...
@@ -108,6 +118,7 @@ def source(tmp_path, monkeypatch):
          {"a": ("Any", REQUIRED), "b": ("int", 3), "c": ("'str | None'", None), "d": ("Any", COMPUTED)}),
         ("made", "Made.", {"first": ("Any", REQUIRED), "second": ("str", "s"), "third": ("Any", (1, 2))}),
         ("Outer.Inner.method", "", {"y": ("Any", 1)}),
+        ("Fields", "Fields.\n\nat the margin, as no statement is here", {"width": ("int", 2)}),
         ("Closed", "", {"only": ("Any", REQUIRED)}),
         ("Bare", "", {}),  # its base is not of this project
         ("Child", "", {"x": ("float", -1.5)}),

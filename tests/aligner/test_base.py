@@ -15,7 +15,7 @@ from calmrl import Aligner
 from calmrl.aligner import found_in, load_base, shared_space
 from calmrl.aligner.base import ridge
 from calmrl.aligner.posterior import embed_with_certainty, fuse
-from calmrl.aligner.storage import _half, _whole, packed, unpacked
+from calmrl.aligner.storage import half_of, packed, unpacked, whole_of
 from calmrl.errors import InputError
 
 LATENTS = 8
@@ -194,9 +194,9 @@ def test_numbers_of_six_bits_are_read_as_they_were_written():
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_half_of_a_symmetric_matrix_says_all(size):
     matrix = torch.randn(size, size, dtype=torch.float64)
-    half = _half(matrix + matrix.T)
+    half = half_of(matrix + matrix.T)
     assert half.numel() == size * (size + 1) // 2
-    assert_array_equal(_whole(half), matrix + matrix.T)
+    assert_array_equal(whole_of(half), matrix + matrix.T)
 
 
 def test_large_matrices_of_a_compact_aligner_have_six_bits(tmp_path):

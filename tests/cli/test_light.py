@@ -15,7 +15,8 @@ try:
     main(sys.argv[2:])
 except SystemExit as stop:
     assert (stop.code or 0) == int(sys.argv[1]), stop.code
-print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+heavy = {HEAVY} + ["yaml", "http.client"] * (sys.argv[2] in ("ls", "--help"))
+print([name for name in heavy if name in sys.modules], file=sys.stderr)
 """
 NO_INDEX, NO_SOURCE = "no index at nope.index", "nope is neither a file or folder nor a bundled data set"
 

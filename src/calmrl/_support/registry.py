@@ -6,7 +6,9 @@ Parameters and docstrings of what is not imported yet are read from its source: 
 import ast
 import difflib
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -134,44 +136,54 @@ def _imported(target: Any) -> Signature:
 
 @lru_cache(maxsize=256)
 def _read(module: str, path: str) -> Signature:
-    node, tree = _find(module, path)
+    node = _find(module, path)
     doc = ast.get_docstring(node) or ""
-    return Signature(_arguments(module, node, tree) if isinstance(node, ast.ClassDef) else _parameters(node), doc)
+    return Signature(_arguments(module, node) if isinstance(node, ast.ClassDef) else _parameters(node), doc)
 
 
 @lru_cache(maxsize=256)
-def _tree(module: str) -> ast.Module:
+def _source(module: str) -> str:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise ImportError(f"no module {module}")
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    return Path(spec.origin).read_text(encoding="utf-8")
 
 
-def _find(module: str, path: str) -> tuple[Definition, ast.Module]:
-    tree = _tree(module)
-    body: list[ast.stmt] = tree.body
-    node: Definition | None = None
-    for part in path.split("."):
+def _find(module: str, path: str) -> Definition:
+    """The definition at a path; only its own lines are parsed, which takes a fraction of what the whole module would."""
+    name, *inside = path.split(".")
+    node = _parsed(_source(module), name)
+    for part in inside:
+        body = [] if node is None else node.body
         node = next((n for n in body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.name == part), None)
-        if node is None:
-            raise ImportError(f"{module} defines no {path}")
-        body = node.body
-    assert node is not None
-    return node, tree
+    if node is None:
+        raise ImportError(f"{module} defines no {path}")
+    return node
 
 
-def _arguments(module: str, node: ast.ClassDef, tree: ast.Module) -> dict[str, tuple[str, Any]]:
+def _parsed(text: str, name: str) -> Definition | None:
+    begin = re.search(rf"^(?:@.*\n(?:[ )].*\n)*)*(?:class|def) {name}\b", text, re.MULTILINE)
+    if begin is None:
+        return None
+    for end in re.finditer(r"^(?=[^\s)\]}#])|\Z", text[begin.end() :], re.MULTILINE):
+        with suppress(SyntaxError):  # the line belongs to a text in the definition: it goes on
+            (node,) = ast.parse(text[begin.start() : begin.end() + end.start()]).body
+            return node if isinstance(node, (ast.ClassDef, ast.FunctionDef)) else None
+    return None
+
+
+def _arguments(module: str, node: ast.ClassDef) -> dict[str, tuple[str, Any]]:
     """The parameters of a class: of its own `__init__` or fields, and of a base's where it has none or passes `**shared` on."""
     own = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if own is not None and own.args.kwarg is None:
         return _parameters(own)
     inherited: dict[str, tuple[str, Any]] = {}
     for base in node.bases:
-        home = _home(base.id, module, tree) if isinstance(base, ast.Name) else None
-        if isinstance(base, ast.Name) and home is not None and home.startswith("calmrl."):
-            definition, its_tree = _find(home, base.id)
+        home = _home(base.id, module) if isinstance(base, ast.Name) else None
+        if isinstance(base, ast.Name) and home is not None:
+            definition = _find(home, base.id)
             assert isinstance(definition, ast.ClassDef)
-            inherited |= _arguments(home, definition, its_tree)
+            inherited |= _arguments(home, definition)
     return inherited | (_fields(node) if own is None else _parameters(own))
 
 
@@ -189,14 +201,13 @@ def _fields(node: ast.ClassDef) -> dict[str, tuple[str, Any]]:
     }
 
 
-def _home(name: str, module: str, tree: ast.Module) -> str | None:
-    """The module that defines a name used in `module`."""
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
-            return node.module
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return module
-    return None
+def _home(name: str, module: str) -> str | None:
+    """The module of this package that defines a name used in `module`."""
+    text = _source(module)
+    if re.search(rf"^class {name}\b", text, re.MULTILINE):
+        return module
+    imported = re.search(rf"^from (calmrl\.\S+) import (?:\([^)]*|.*)\b{name}\b", text, re.MULTILINE)
+    return imported[1] if imported else None
 
 
 def _parameters(function: ast.FunctionDef) -> dict[str, tuple[str, Any]]:

@@ -44,7 +44,7 @@ def to_state(aligner: Aligner, compact: bool = False, beside: bool = False) -> d
         if compact:
             lift = replace(lift, projection=aligner.head_maps_[m], variance=torch.ones(aligner.space_.latent_dim))
             del parts["weight"]  # the identity
-            parts["information"] = _half(parts["information"])
+            parts["information"] = half_of(parts["information"])
         tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
         tensors |= {f"space.{name}.{part}": tensor for part, tensor in parts.items()}
     if aligner.space_ is not None and aligner.space_.scale is not None:
@@ -180,14 +180,14 @@ def unpacked(code: Tensor, width: int) -> Tensor:
     return codes.flatten(1)[:, :width].double() - 32
 
 
-def _half(symmetric: Tensor) -> Tensor:
+def half_of(symmetric: Tensor) -> Tensor:
     """The lower triangle of a matrix (L, L) as one that has half as many numbers."""
     size = len(symmetric)
     return symmetric[tuple(torch.tril_indices(size, size))].reshape(-1, size + 1 - size % 2)
 
 
-def _whole(half: Tensor) -> Tensor:
-    """The inverse of `_half`; a square matrix of more than one number is whole already."""
+def whole_of(half: Tensor) -> Tensor:
+    """The inverse of `half_of`; a square matrix of more than one number is whole already."""
     if half.shape[0] == half.shape[1]:
         return half
     size = math.isqrt(2 * half.numel())
@@ -205,7 +205,7 @@ def _larger(tensors: dict[str, Tensor], order: list[str]) -> dict[str, Tensor]:
             plain = tensor.double() if width is None else unpacked(tensor, int(width))  # earlier files have bytes
             out[name] = plain if scale is None else plain * scale.double()
     for name in order:
-        out[f"space.{name}.information"] = _whole(out[f"space.{name}.information"])
+        out[f"space.{name}.information"] = whole_of(out[f"space.{name}.information"])
         out[f"space.{name}.weight"] = torch.eye(len(out[f"space.{name}.bias"]), dtype=torch.float64)
     return out
 

@@ -1,17 +1,24 @@
-"""Texts of configs: YAML and `key=value` -> plain values, with where every key was written; and the shipped configs."""
+"""Texts of configs: YAML and `key=value` -> plain values, with where every key was written; and the shipped configs.
+
+PyYAML is imported when a text is read or written: a list of what is shipped does without.
+"""
+
+from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.resources import files
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from calmrl._support.parsing import reason_of
 from calmrl._support.registry import lookup
 from calmrl._support.text import plural
 from calmrl.errors import InputError
+
+if TYPE_CHECKING:
+    import yaml
 
 ABSENT = object()
 
@@ -59,32 +66,37 @@ SHIPPED = files("calmrl.config") / "shipped"
 PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-6 as a number, as YAML 1.2 does, and leaves dates as text.
+@cache
+def _forms() -> tuple[type[yaml.SafeLoader], type[yaml.SafeDumper]]:
+    """SafeLoader that reads 1e-6 as a number, as YAML 1.2 does, and leaves dates as text; SafeDumper that quotes every text
+    which it would read as a number.
 
-    The one in Python: that in C names worse lines in its errors, and ends the process where collections are very deep.
+    The loader is the one in Python: that in C names worse lines in its errors, and ends the process where collections are very
+    deep.
     """
+    import yaml
 
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {  # noqa: RUF012
+            first: [(tag, rule) for tag, rule in rules if not tag.endswith("timestamp")]
+            for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, rule) for tag, rule in rules if not tag.endswith("timestamp")]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+    class Dumper(yaml.SafeDumper):
+        pass
 
-
-class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes every text which `_Loader` would read as a number."""
-
-
-for _kind in (_Loader, _Dumper):
-    _kind.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-    )
+    for form in (Loader, Dumper):
+        form.add_implicit_resolver(
+            "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+        )
+    return Loader, Dumper
 
 
 def write_yaml(values: Any) -> str:
     """Plain values as YAML that `read_yaml` reads back to the same values."""
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    import yaml
+
+    return yaml.dump(values, Dumper=_forms()[1], sort_keys=False, allow_unicode=True)
 
 
 @dataclass
@@ -98,12 +110,14 @@ class ConfigText:
 
 def read_yaml(text: str) -> ConfigText:
     """The mapping in `text`. Syntax errors, keys given twice and a text that is too long become problems."""
+    import yaml
+
     source = ConfigText()
     if len(text) > MOST_CHARACTERS:
         message = f"a config has at most {MOST_CHARACTERS:,} characters; got {len(text):,}"
         return ConfigText(problems=[ConfigProblem("", "", message)])
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=_forms()[0])
         if root is None:
             return source
         if not isinstance(root, yaml.MappingNode):
@@ -148,6 +162,8 @@ def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
 
 
 def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
+    import yaml
+
     if isinstance(node, yaml.CollectionNode) and node.tag not in PLAIN_TAGS:
         source.problems.append(ConfigProblem(dotted(path), _line(node), f"the tag {node.tag} is not used in configs"))
     if isinstance(node, yaml.MappingNode):
@@ -175,6 +191,8 @@ def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
 
 def _scalar(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
     """A single value; None, and a problem, if it is not what its tag says."""
+    import yaml
+
     try:
         return yaml.constructor.SafeConstructor().construct_object(node, deep=True)
     except yaml.MarkedYAMLError:

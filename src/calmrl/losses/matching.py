@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from calmrl._support.distributed import all_sum, world
 from calmrl.arrays import check, full_precision
 from calmrl.errors import InputError
-from calmrl.losses.base import Batch, joined
+from calmrl.losses.base import joined
 
 
 def draw(
@@ -40,6 +40,32 @@ def draw(
 def floored(scores: torch.Tensor, out: torch.Tensor, floor: float) -> torch.Tensor:
     """Softmax of each row over the columns that are not `out`, plus the floor; of a row without any, the floor."""
     return torch.nan_to_num(scores.masked_fill(out, -torch.inf).softmax(1)) + floor
+
+
+@torch.no_grad()
+def hard_pairs(
+    anchors: Tensor,
+    others: Tensor,
+    has_anchor: Tensor,
+    has_others: Tensor,
+    own: slice,
+    temperature: float | Tensor,
+    generator: torch.Generator | None,
+    floor: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(rows of the anchors, rows of the others, which of these pairs count, 1 for those that belong together).
+
+    For each own row: itself, its anchor with the others of a row that is drawn, and its others with an anchor that is drawn.
+    `anchors` and `others` (N, d) are what similarities are made of.
+    """
+    with full_precision(anchors):
+        wrong = draw(anchors[own] @ others.T / temperature, has_others, own, generator, floor)
+        lone = draw(others[own] @ anchors.T / temperature, has_anchor, own, generator, floor)
+    mine = torch.arange(len(anchors), device=anchors.device)[own]
+    valid = (has_anchor & has_others)[own]
+    counts = torch.cat([valid, valid & (wrong[:, 1] > 0), valid & (lone[:, 1] > 0)])
+    target = (torch.arange(len(counts), device=mine.device) < len(mine)).long()
+    return torch.cat([mine, mine, lone[:, 0]]), torch.cat([mine, wrong[:, 0], mine]), counts, target
 
 
 def promote(scores: torch.Tensor, best: torch.Tensor, match: torch.Tensor) -> None:
@@ -109,17 +135,9 @@ class InstanceMatching(nn.Module):
         t, others, has = batch.split(batch.index(self.anchor))
         names = [name for name in batch.names if name != self.anchor]
         o = torch.stack(others, dim=1)  # (N, k - 1, d)
-        has_anchor = batch.present[:, batch.index(self.anchor)]
-        wrong, lone = self._negatives(batch, t, o, has, has_anchor, generator)
-        own = torch.arange(len(t), device=t.device)[batch.own]
-        valid = (has_anchor & has.any(1))[own]
-        drawn = [
-            (own, own, valid),
-            (own, wrong[:, 0], valid & (wrong[:, 1] > 0)),
-            (lone[:, 0], own, valid & (lone[:, 1] > 0)),
-        ]
-        i, j, counts = (torch.cat(column) for column in zip(*drawn, strict=True))
-        target = (torch.arange(len(i), device=i.device) < len(own)).long()
+        mean = o.sum(1) / has.sum(1, keepdim=True).clamp(min=1)
+        marks = batch.present[:, batch.index(self.anchor)], has.any(1)
+        i, j, counts, target = hard_pairs(t, mean, *marks, batch.own, self.temperature, generator)
         logits = self.logits(t[i], dict(zip(names, o[j].unbind(1), strict=True)), has[j])
         terms = cross_entropy(logits, target, reduction="none")
         (number,) = all_sum([counts.sum()])
@@ -169,14 +187,3 @@ class InstanceMatching(nn.Module):
             )
             promote(reranked[q], best, logits[:, 1] - logits[:, 0])
         return reranked
-
-    @torch.no_grad()
-    def _negatives(
-        self, batch: Batch, t: Tensor, o: Tensor, has: Tensor, has_anchor: Tensor, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """For each own row: (row whose others are drawn, whether there was one), (row whose anchor is drawn, ditto)."""
-        with full_precision(t):
-            mean = o.sum(1) / has.sum(1, keepdim=True).clamp(min=1)
-            forward = t[batch.own] @ mean.T / self.temperature  # (own, N)
-            backward = mean[batch.own] @ t.T / self.temperature
-            return draw(forward, has.any(1), batch.own, generator), draw(backward, has_anchor, batch.own, generator)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import json
 import os
 import secrets
@@ -18,10 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calmrl._support.places import cache_folder, is_remote
 from calmrl.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 ROUTE = "/api/shell"
 NONCE, MAC = "x-calmrl-nonce", "x-calmrl-mac"
@@ -78,10 +80,10 @@ def ask_server(index: str | Path, request: Mapping[str, Any]) -> dict[str, Any] 
     place = None if is_remote(index) else _read(address_file(index))
     if place is None or place.get("version") != __version__:
         return None
-    with suppress(
-        OSError, http.client.HTTPException, ValueError
-    ):  # whatever listens there now, it is not a server of calmrl
-        connection = http.client.HTTPConnection(place["host"], place["port"], timeout=CONNECT)
+    from http.client import HTTPConnection, HTTPException  # here, for most commands ask no server
+
+    with suppress(OSError, HTTPException, ValueError):  # whatever listens there now, it is not a server of calmrl
+        connection = HTTPConnection(place["host"], place["port"], timeout=CONNECT)
         try:
             if _exchange(connection, place["secret"], HELLO) is None:
                 return None
@@ -107,7 +109,7 @@ def _read(file: Path) -> dict[str, Any] | None:
     return content if good else None
 
 
-def _exchange(connection: http.client.HTTPConnection, secret: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+def _exchange(connection: HTTPConnection, secret: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
     body, nonce = json.dumps(request).encode(), secrets.token_hex(16)
     headers = {"content-type": "application/json", NONCE: nonce, MAC: mac(secret, ASKED, nonce, body)}
     connection.request("POST", ROUTE, body, headers)

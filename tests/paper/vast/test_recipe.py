@@ -150,7 +150,7 @@ def test_negatives_are_weighed_by_the_score_of_the_first_stage(monkeypatch, firs
         seen.append((scores, floor))
         return draw(scores, allowed, own, generator, floor)
 
-    monkeypatch.setattr("calmrl.paper.vast.matching.draw", watch)
+    monkeypatch.setattr("calmrl.losses.matching.draw", watch)
     model.matching.temperature.fill_(0.2)
     model.matching(z, present, tokens=tokens, generator=seeded())
     torch.testing.assert_close(seen[0][0], z["text"] @ items.T / 0.2)

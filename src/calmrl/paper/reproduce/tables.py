@@ -9,8 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from calmrl._support.registry import Registry
 
 if TYPE_CHECKING:
@@ -81,6 +79,8 @@ class PublishedTable:
 @cache
 def published(name: str) -> PublishedTable:
     """The numbers of one table of the paper."""
+    import yaml  # here, for a list of the tables does without the numbers
+
     text = (files("calmrl.paper.reproduce") / "published.yaml").read_text(encoding="utf-8")
     table: dict[str, Any] = yaml.safe_load(text)[name]
     return PublishedTable(table["title"], tuple(table["columns"]), table["rows"])

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, interpolate, pad
 from calmrl._support.distributed import all_sum, gather_headers, gather_rows, world
 from calmrl.arrays import full_precision
 from calmrl.errors import InputError, need
-from calmrl.losses.matching import draw, promote
+from calmrl.losses.matching import hard_pairs, promote
 from calmrl.models.joint import spread
 
 
@@ -156,16 +156,10 @@ class VastMatching(nn.Module):
             summaries = torch.cat([z["text"].float(), self._others(z, has, tokens.get("fused"))], dim=1)
             marks = torch.stack([has_text, has.any(1)], dim=1)
         own, summaries, marks, text, conditions = _of_all(summaries, marks, text, conditions)
-        with torch.no_grad(), full_precision(present):
-            t, mean = summaries.chunk(2, dim=1)
-            wrong = draw(t[own] @ mean.T / self.temperature, marks[:, 1], own, generator, self.floor)
-            lone = draw(mean[own] @ t.T / self.temperature, marks[:, 0], own, generator, self.floor)
-        mine = torch.arange(own.start, own.stop, device=present.device)
-        valid = marks[own].all(1)
-        texts = torch.cat([mine, mine, lone[:, 0]])
-        sets = torch.cat([mine, wrong[:, 0], mine])
-        use = torch.cat([valid, valid & (wrong[:, 1] > 0), valid & (lone[:, 1] > 0)])
-        target = (torch.arange(len(texts), device=texts.device) < len(mine)).long()
+        t, mean = summaries.chunk(2, dim=1)
+        texts, sets, use, target = hard_pairs(
+            t, mean, marks[:, 0], marks[:, 1], own, self.temperature, generator, self.floor
+        )
         (number,) = all_sum([use.sum()])
         if not use.any():
             return summaries.new_zeros(())
