@@ -194,6 +194,16 @@ def test_a_drawing_shows_no_other_file(tmp_path, content, said):
     assert open_image(drawing).getpixel((256, 256)) == (255, 0, 0)  # what it holds itself is drawn
 
 
+@pytest.mark.parametrize("unit", ["", "px", "pt", "mm", "in"])
+def test_the_size_of_a_drawing_has_any_unit(tmp_path, unit):
+    box = '<rect width="100%" height="100%" fill="rgb(0,0,255)"/>'
+    (tmp_path / "a.svg").write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="20{unit}" height="20{unit}">{box}</svg>'
+    )
+    drawn = open_image(tmp_path / "a.svg")
+    assert drawn.getpixel((drawn.width // 2, drawn.height // 2)) == (0, 0, 255)
+
+
 def test_a_drawing_of_absurd_size_is_refused(tmp_path):
     """One such kept resvg busy for ever."""
     (tmp_path / "a.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="1{"0" * 30}"/>')

@@ -198,6 +198,25 @@ def test_a_picture_is_compared_with_the_column_that_one_chooses(browser, shapes)
         assert index.asked == "portrait"
 
 
+class Videos(data.ShapeIndex):
+    """Pictures, and videos that no item has here."""
+
+    def modalities(self):
+        known = super().modalities()
+        return {**known, "video": {**known["image"], "n": 1}}
+
+
+def test_videos_have_an_icon_of_their_own(browser, shapes):
+    with (
+        served(Videos(shapes.folder / "items.jsonl")) as port,
+        page_of(browser, f"http://127.0.0.1:{port}") as page,
+    ):
+        page.goto("/")
+        settled(page, "shown")
+        assert page.locator(".seen use[href='#icon-video']").count() == page.locator(".card").count()
+        assert page.locator(".seen li > span:not(.unseen)").count() == 0  # no name has to tell it from a picture
+
+
 def test_an_item_opens_with_all_modalities_and_closes_by_keyboard(page):
     search(page, "red ring")
     page.locator(".card h3 a").first.focus()

@@ -257,6 +257,12 @@ class StoredItems:
         named = self.layout.get(NAMES) and modality == TEXTS
         return f"({has} OR contains(stamps, {quote(json.dumps({TEXTS: [NAMED]})[1:-3])}))" if named else has
 
+    def names_alone(self) -> bool:
+        """Whether names of files are all that is written about the items, as in a folder of pictures."""
+        if not self.layout.get(NAMES) or any(REPLACED in entry for entry in self.modalities.values()):
+            return False
+        return bool(self._once(NAMES, lambda: not self.count(f"has_{self._number(TEXTS)}")))
+
     def flags(self, columns: Mapping[str, str]) -> np.ndarray:
         """Conditions of SQL, by a name for each, of all items: (N, conditions)."""
         with self.reading():

@@ -13,14 +13,15 @@ import pyarrow as pa
 from calmrl.aligner.posterior import item_parts, place_rows
 from calmrl.search import levels as levels_module
 from calmrl.search import neighbours, store
-from calmrl.search.collection import REPLACED, SEGMENTS, segments_key
+from calmrl.search.collection import REPLACED, SEGMENTS, TEXTS, segments_key
 from calmrl.search.hits import Contribution, Hit, StoredItems, hub_levels
 from calmrl.search.levels import APART, EVERYTHING, LEVELS, Side, both_sides
 from calmrl.search.query import LIKE, PreparedQuery, QueryVectors, Term
 from calmrl.search.typed import any_of, quote
-from calmrl.search.words import COLUMNS, FILE, MOST, VECTORS, Match, Read, fused, matches
+from calmrl.search.words import COLUMNS, FILE, MOST, VECTORS, Match, Read, fused, joined, matches
 
 DEPTH = 50  # of both ranks that are fused, at least
+NAMES_DEPTH = 200  # of the ranks by place and by name, at least
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
 
 
@@ -69,21 +70,29 @@ class Searcher:
         return lambda condition: self.stored.count(*conditions, *([condition] if condition else []))
 
     def _hits(self, asked: PreparedQuery, conditions: list[str], found: list[Match]) -> list[Hit]:
-        """The first k: by vectors alone, or by both ranks where names or words match."""
+        """The first k: by vectors alone, or by both ranks where names or words match, or names are all that is written."""
         k, groups, sides = asked.k, asked.groups, self._sides(asked)
-        if not found:
+        names = self._names(asked)
+        if not found and names is None:
             rows, scores, _ = self._nearest(asked, sides, conditions, k)
             hits = self.stored.verified(rows, self.stored.of_hits, *groups)
             return [self.stored.hit(row, score) for row, score in zip(hits, scores, strict=True)]
-        found = found[: max(k, DEPTH)]
-        named = any_of(match.id for match in found)
+        found, depth = found[: max(k, DEPTH)], max(k, DEPTH if names is None else NAMES_DEPTH)
+        wanted = dict.fromkeys(match.id for match in found)
+        if names is not None:
+            by_names, _ = self._near(names, [*conditions, self.stored.encoded(TEXTS)], depth)
+            wanted |= dict.fromkeys(by_names["id"].to_pylist())
         score: dict[str, float] = {}
         above: dict[str, float] = {}
-        for where, most in (([*conditions, named], len(found)), (conditions, max(k, DEPTH))):
+        for where, most in (([*conditions, any_of(wanted)], len(wanted)), (conditions, depth)):
+            if not most:
+                continue
             rows, similar, standing = self._nearest(asked, sides, where, most)
             score |= dict(zip(rows["id"].to_pylist(), similar, strict=True))
             above |= dict(zip(rows["id"].to_pylist(), standing, strict=True))
         order = sorted(above, key=lambda id: -above[id])  # a stable order, as LanceDB gave it
+        if names is not None:
+            order = self._by_place_and_name(asked, names, order)
         first = fused(order, found)[:k]
         nearest, by_words = set(order[:k]), {match.id: match.parts for match in found}
         rows = self.stored.fetch(self.stored.by_id(first), self.stored.of_hits, *groups)
@@ -95,6 +104,32 @@ class Searcher:
             for id in first
             if id in stored
         ]
+
+    def _names(self, asked: PreparedQuery) -> PreparedQuery | None:
+        """A query of one text, to be compared with names alone; None where items have other texts."""
+        if asked.column != "vector" or asked.hubs or list(asked.alone) != [TEXTS] or not self.stored.names_alone():
+            return None
+        number = list(self.layout["modalities"]).index(TEXTS)
+        return replace(asked, parts=[(TEXTS, levels_module.unit(asked.alone[TEXTS][None])[0])], column=f"f_{number}")
+
+    def _by_place_and_name(self, asked: PreparedQuery, names: PreparedQuery, ids: list[str]) -> list[str]:
+        """Ids by two ranks: of the place that an item has without its name, and of its name.
+
+        A name is no caption: where it says little of a picture, it would draw the place away from what the picture shows.
+        """
+        assert self.aligner is not None
+        column = {name: f"f_{j}" for j, name in enumerate(self.layout["modalities"]) if name in self.aligner.widths_}
+        rows = self.stored.fetch(self.stored.by_id(ids), ["id", *column.values()], "features")
+        features = {name: [row[c] for row in rows] for name, c in column.items()}
+        present = np.array([[value is not None for value in values] for values in features.values()]).T
+        width = self.aligner.widths_
+        z = {name: np.array([v or [0.0] * width[name] for v in values]) for name, values in features.items()}
+        text = list(z).index(TEXTS)
+        called = np.where(present[:, text], levels_module.unit(z[TEXTS]) @ names.vector, -np.inf)
+        present[:, text] = False
+        similar = np.where(present.any(axis=1), place_rows(self.aligner, z, present) @ asked.vector, -np.inf)
+        orders = [np.argsort(-values, kind="stable") for values in (similar, called)]
+        return joined(*([rows[n]["id"] for n in order] for order in orders))
 
     def _nearest(
         self, asked: PreparedQuery, sides: list[Side], conditions: list[str], count: int

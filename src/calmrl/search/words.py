@@ -214,6 +214,21 @@ def _plain(token: str) -> str:
     return token[:-1] if len(token) > LONG and token.endswith("s") and not token.endswith("ss") else token
 
 
+def joined(*ranks: Iterable[str]) -> list[str]:
+    """Ids by the sum of 1 / (C + rank) over several ranks.
+
+    Examples
+    --------
+    >>> joined(["a", "b", "c"], ["c", "a", "b"])
+    ['a', 'c', 'b']
+    """
+    score: dict[str, float] = {}
+    for ids in ranks:
+        for rank, id in enumerate(ids, start=1):
+            score[id] = score.get(id, 0.0) + 1 / (C + rank)
+    return sorted(score, key=lambda id: -score[id])
+
+
 def fused(nearest: Sequence[str], found: Sequence[Match]) -> list[str]:
     """Ids by both ranks; those that match exactly come first. `nearest` holds all ids that have a place, by vectors."""
     by_words = {match.id: (rank, match) for rank, match in enumerate(found, start=1)}

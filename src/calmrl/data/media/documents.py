@@ -29,6 +29,7 @@ LETTERS = 1 << 20  # read of a PDF, page by page
 DRAWN = 1024  # pixels of the longer side of a page or an SVG
 SVG_BYTES = 20 << 20
 SVG_UNITS = 100_000  # of a side
+DPI = 96.0  # of CSS; resvg-py takes 0 by default, and refuses sizes in pt, mm or in
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ROOT_TAG = re.compile(r"<(?:\w+:)?svg\b[^>]*>", re.IGNORECASE)
 LENGTH = r"""=\s*["']\s*([\d.]+)"""
@@ -73,7 +74,7 @@ def _svg(source: Any) -> Any:
         raise Unreadable("SVG with nested entities", label)
     width, height = _proportions(text, label)
     try:
-        drawn = resvg.svg_to_bytes(svg_string=OUTSIDE.sub(r'\1""', text), width=width, height=height)
+        drawn = resvg.svg_to_bytes(svg_string=OUTSIDE.sub(r'\1""', text), width=width, height=height, dpi=DPI)
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:
             raise

@@ -38,8 +38,10 @@ export function noun(name, modalities) {
 }
 
 const drawn = (name, modalities) => modalities[name]?.kind in NOUNS;
-const kindIcon = (name, modalities) => icon(drawn(name, modalities) ? modalities[name].kind : "observed");
+const iconName = (name, modalities) => (!drawn(name, modalities) ? "observed" : name === "video" ? name : modalities[name].kind);
+const kindIcon = (name, modalities) => icon(iconName(name, modalities));
 const alone = (name, modalities) => Object.values(modalities).filter((one) => one.kind === modalities[name]?.kind).length === 1;
+const toldByIcon = (name, modalities) => drawn(name, modalities) && Object.keys(modalities).filter((one) => iconName(one, modalities) === iconName(name, modalities)).length === 1;
 const known = (name, modalities) => modalities[name]?.n !== 0; // some item has it
 const firstLine = (item) => (item.text || "").split("\n")[0].trim();
 
@@ -64,7 +66,7 @@ function seenList(item, modalities) {
   const parts = [...item.modalities.map((name) => [name, true]), ...item.missing.filter((name) => known(name, modalities)).map((name) => [name, false])];
   return element("ul", { class: "seen", "aria-label": "What it has" }, ...parts.map(([name, has]) => {
     const words = has ? noun(name, modalities) : `no ${noun(name, modalities)}`;
-    const told = has || (alone(name, modalities) && drawn(name, modalities));
+    const told = has || toldByIcon(name, modalities);
     return element("li", { class: has ? null : "missing", title: words }, kindIcon(name, modalities), element("span", { class: told ? "unseen" : null }, words));
   }));
 }
@@ -146,7 +148,10 @@ function filmTime(item, name) {
   const node = element("span", { class: "film" }, icon("play"), time);
   node.addEventListener("inview", () => {
     const film = element("video", { preload: "metadata", src: item.files[name].url });
-    film.addEventListener("loadedmetadata", () => { time.textContent = `${item.segment ? `at ${span(item.segment)} of ` : ""}${clock(film.duration)}`; });
+    film.addEventListener("loadedmetadata", () => {
+      time.textContent = item.segment ? `at ${clock(item.segment[0])}` : clock(film.duration);
+      if (item.segment) node.title = `${span(item.segment)} of ${clock(film.duration)}`;
+    });
   });
   inView.observe(node);
   return [node];
