@@ -176,7 +176,9 @@ def calibration(sources: dict[str, Rows], names: Iterable[str], seeds: range, ou
         path = out / name
         if not path.exists():
             copy_features(from_base(sources, name), path)
-        section = shipped["datasets"].get(name) or {"settings": settings_of([["image", "text"], ["text", "multilingual"]])}
+        section = shipped["datasets"].get(name) or {
+            "settings": settings_of([["image", "text"], ["text", "multilingual"]])
+        }
         section["modalities"] = list(MODALITIES[name])
         source = {"features": str(path), "resplit": {"by": "group", "val": 0.1, "test": 0.3}}
         datasets[name] = {**section, "source": source}

@@ -73,7 +73,10 @@ def test_heads_that_start_as_the_identity_keep_the_first_columns(hidden: int | N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"width": 7, "standardize": None}, "heads of width 7 cannot start as the identity: audio has 6 columns; make width"),
+        (
+            {"width": 7, "standardize": None},
+            "heads of width 7 cannot start as the identity: audio has 6 columns; make width",
+        ),
         ({"width": 2}, "features that are turned are not comparable any more; init: identity needs standardize: null"),
     ],
 )

@@ -100,6 +100,8 @@ MODELS: Registry[ModelKind] = Registry(
                 "asif": "relative representations by rows that have both",
                 "ridge": "ridge regression onto a hub modality",
                 "procrustes": "rotation onto a hub modality",
+                "gfa": "posterior means of group factor analysis",
+                "mopoe": "posterior means of a multimodal VAE",
             }.items()
         },
         "vast": ModelKind(

@@ -257,6 +257,30 @@ METHODS: Registry[Method] = Registry(
             "rotation onto the modality that meets the others most",
             grid({"model.directions": (256, 128, 64, 512), "model.whitening": (0.0, 0.5), **KINDS_OF_FEATURES}),
         ),
+        "gfa": _classical(
+            "gfa",
+            "posterior means of group factor analysis (GFA, MOFA)",
+            grid(
+                {
+                    "model.latent_dim": (128, 64),
+                    "model.max_iter": (10, 30),
+                    "model.whitening": (1.0, 0.5),
+                    **KINDS_OF_FEATURES,
+                }
+            ),
+        ),
+        "mopoe": _classical(
+            "mopoe",
+            "posterior means of a multimodal VAE (MoPoE)",
+            grid(
+                {
+                    "model.latent_dim": (64, 128),
+                    "model.beta": (0.8, 0.2),
+                    "model.whitening": (0.5, 0.0),
+                    **KINDS_OF_FEATURES,
+                }
+            ),
+        ),
         "symile": _baseline("symile", "InfoNCE over products of all modalities"),
         "confu": _baseline(
             "confu", "InfoNCE over all pairs, and of two fused modalities with a third", fusion="learned"
@@ -331,7 +355,9 @@ def _with_latent(method: Method) -> Method:
 def _with_identity(method: Method) -> Method:
     """Heads start as the identity on features as they are, and move slowly; two smaller rates in place of the second form
     of the features."""
-    recipe = {key: value for key, value in method.recipe.items() if key not in LATENT_START} | {"model.init": "identity"}
+    recipe = {key: value for key, value in method.recipe.items() if key not in LATENT_START} | {
+        "model.init": "identity"
+    }
     first = method.trials[0][FEATURES]
     trials = [
         trial | {FEATURES: None, RATE: trial[RATE] if trial[FEATURES] == first else SLOWEST[trial[RATE]]}
