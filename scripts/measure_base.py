@@ -5,6 +5,7 @@
     python scripts/measure_base.py DIR --split item        siblings of a concept may be on both sides, as random rows are
     python scripts/measure_base.py DIR --captions          words for pictures, of which some have a caption
     python scripts/measure_base.py DIR --study             the rows and holes of `calmrl compare study`, with and without a base
+    python scripts/measure_base.py DIR --calibration OUT   CalMRL and PMRL, both continued from a base; resumes in OUT
 
 Own rows: so many pairs, and the rest of the collection with one modality each. Test items are of concepts that no own row shows
 (--split concept). Everything is chosen without them.
@@ -25,24 +26,32 @@ from typing import Any
 
 import numpy as np
 from build_base import COLLECTIONS as SOURCES
-from build_base import TESTED, Rows, make, one_per_concept, read
+from build_base import ENCODERS, TESTED, Rows, make, one_per_concept, read
 
 from calmrl import Aligner, Index
 from calmrl.aligner import found_in
-from calmrl.config import load
+from calmrl.config import CompareConfig, load
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.formats import copy_features
 from calmrl.datasets import load_dataset
 from calmrl.datasets.emoji import BUNDLE, REDUCED
 from calmrl.datasets.registry import indexing_of
 from calmrl.metrics import retrieval
 from calmrl.workflows.compare.plan import open_rows
+from calmrl.workflows.compare.run import compare
 
 PAIRS = (0, 25, 50, 150, 400)
 COLLECTIONS = ("stamps", "emoji", "clipart")
 GALLERY = 250
 POOL = 500  # pictures of an index
 DIRECTIONS = ("image->text", "text->image")
+WIDTH = 256  # of the vectors that heads start from
+MODALITIES = {  # modality of a comparison -> columns of a source
+    "stamps": {"image": "image", "text": "text", "speech": "speech"},
+    "emoji": {"image": "image", "drawing": "image2", "text": "text", "french": "multilingual2"},
+    "clipart": {"image": "image", "text": "text", "multilingual": "multilingual"},
+}
 
 
 def main() -> None:
@@ -56,12 +65,16 @@ def main() -> None:
     parser.add_argument("--text", choices=("text", "multilingual"), default="text", help="encoder of the words")
     parser.add_argument("--study", action="store_true", help="the rows of the study instead")
     parser.add_argument("--captions", action="store_true", help="search an index in which some pictures have a caption")
+    parser.add_argument("--calibration", type=Path, metavar="OUT", help="compare CalMRL and PMRL from a base instead")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     sources = {path.stem: read(path) for path in sorted(options.features.glob("*.npz"))}
     seeds = range(options.first, options.first + options.seeds)
     if options.captions:
         captioned(sources, options.only or COLLECTIONS, seeds)
+        return
+    if options.calibration is not None:
+        calibration(sources, options.only or COLLECTIONS, seeds, options.calibration)
         return
     if options.study:
         study(sources, options.only or ("stamps", "emoji"), seeds)
@@ -153,6 +166,67 @@ def of_study(name: str, setting: str, seed: int, base: Aligner) -> tuple[float, 
     own = Aligner(random_state=seed).fit(train, groups=groups)
     both = Aligner(random_state=seed, base=base).fit(train, groups=groups, encoders=encoders)
     return mean_recall(own, test), mean_recall(both, test)
+
+
+def calibration(sources: dict[str, Rows], names: Iterable[str], seeds: range, out: Path) -> None:
+    """`calmrl compare calibration` with heads that start as the identity on the vectors of a base."""
+    shipped = load("calibration", [], kind="compare").model_dump(mode="json")
+    datasets = {}
+    for name in names:
+        path = out / name
+        if not path.exists():
+            copy_features(from_base(sources, name), path)
+        section = shipped["datasets"].get(name) or {
+            "settings": settings_of([["image", "text"], ["text", "multilingual"]])
+        }
+        section["modalities"] = list(MODALITIES[name])
+        source = {"features": str(path), "resplit": {"by": "group", "val": 0.1, "test": 0.3}}
+        datasets[name] = {**section, "source": source}
+    methods = [f"calmrl+identity{ending}" for ending in ("", "+observed", "+init")]
+    changed = {"datasets": datasets, "methods": methods, "seeds": list(seeds), "width": WIDTH, "workers": 1}
+    compare(
+        CompareConfig.model_validate(shipped | changed),
+        out / "compared",
+        progress=lambda done, total, text: print(f"{done} of {total}: {text}", flush=True),
+    )
+
+
+def settings_of(groups: list[list[str]]) -> dict[str, Any]:
+    """Two sources, all rows together and in stages, as in `calmrl compare calibration`."""
+    section = {"kind": "source", "rate": 0.7, "groups": groups}
+    return {"two-source": section, "continual": section | {"regime": "continual"}}
+
+
+def from_base(sources: dict[str, Rows], name: str) -> FeatureSet:
+    """Complete items of a collection: in the first WIDTH columns the vectors of a base that has not seen it, on the leading
+    directions that all modalities share, beside them their own features on as many leading directions, just as long.
+
+    The base is centred by the rows, one modality of each: it sees no pair.
+    """
+    rows = sources[name]
+    z = {modality: rows[column].astype(np.float32) for modality, column in MODALITIES[name].items()}
+    kept = ~np.any([np.isnan(values).any(1) for values in z.values()], axis=0)
+    if "glyph" in rows:
+        kept &= ~rows["glyph"].astype(bool)
+    z = {modality: values[kept] for modality, values in z.items()}
+    alone = {modality: values.copy() for modality, values in z.items()}
+    for j, values in enumerate(alone.values()):
+        values[np.arange(len(values)) % len(z) != j] = np.nan
+    encoders = {modality: ENCODERS[column.rstrip("2")] for modality, column in MODALITIES[name].items()}
+    base = Aligner(base=make(sources, SOURCES, without=name)).fit(alone, encoders=encoders)
+    found = {modality: np.asarray(base.embed({modality: values})) for modality, values in z.items()}
+    print(f"{name}: R@1 {mean_recall(base, z):.1f} among {kept.sum()} items with the base alone", flush=True)
+    axes = np.linalg.svd(np.concatenate(list(found.values())), full_matrices=False)[2][:WIDTH].T
+    beside = {modality: np.concatenate([found[modality] @ axes, leading(x)], axis=1) for modality, x in z.items()}
+    meta = meta_table(int(kept.sum()), ids=rows["ids"][kept].tolist(), columns={"group": rows["group"][kept].tolist()})
+    return FeatureSet({modality: x.astype(np.float32) for modality, x in beside.items()}, meta=meta, name=name)
+
+
+def leading(values: np.ndarray) -> np.ndarray:
+    """Centred rows of unit length on their WIDTH leading directions."""
+    rows = values - values.mean(0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows @ np.linalg.svd(rows, full_matrices=False)[2][:WIDTH].T)
 
 
 def as_encoded(raw: FeatureSet, part: Any) -> Rows:

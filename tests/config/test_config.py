@@ -88,7 +88,7 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
         (f"{TRAIN}method: calmlr",
          "line 3, method: should be 'aligner', 'calibrated', 'calmrl', 'calmrl-printed', 'calmrl-start', "
          "'closed-form', 'contrastive', 'vast', 'gram', 'triangle', 'pmrl', 'cca', 'mcca', 'gcca', 'asif', 'ridge', "
-         "'procrustes', 'symile', 'confu', 'fusemix' or 'structure'; got 'calmlr'; did you mean \"calmrl\"?"),
+         "'procrustes', 'gfa', 'mopoe', 'symile', 'confu', 'fusemix' or 'structure'; got 'calmlr'; did you mean \"calmrl\"?"),
     ],
 )  # fmt: skip
 def test_error_text(write, text, said):

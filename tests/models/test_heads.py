@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -52,6 +53,37 @@ def test_rows_that_the_latent_model_is_fitted_on(monkeypatch, which: str, most: 
     expected = int(features.present.all(1).sum()) if rows is None else rows
     assert (seen["rows"], seen["complete"]) == (expected, which == "complete")
     assert (seen["params"]["prior"], seen["params"]["max_iter"]) == (100.0, 10)
+
+
+@pytest.mark.parametrize("hidden", [None, 3])
+def test_heads_that_start_as_the_identity_keep_the_first_columns(hidden: int | None) -> None:
+    features = source(20)
+    data = SimpleNamespace(train={"s": features}, widths=dict(WIDTHS))
+    section = HeadsSection(kind="heads", width=2, hidden=hidden, init="identity", standardize=None)
+    heads = build_heads(section, data, tuple(WIDTHS), seed=1)
+    x = features.fetch(np.arange(20), features.present, 0)
+    present = torch.from_numpy(features.present)
+    with torch.no_grad():
+        z = heads(x, present)
+    for j, name in enumerate(WIDTHS):
+        has = present[:, j]
+        torch.testing.assert_close(z[name][has], torch.nn.functional.normalize(x[name][has][:, :2], dim=1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"width": 7, "standardize": None},
+            "heads of width 7 cannot start as the identity: audio has 6 columns; make width",
+        ),
+        ({"width": 2}, "features that are turned are not comparable any more; init: identity needs standardize: null"),
+    ],
+)
+def test_what_the_identity_does_not_go_with(arguments: dict, message: str) -> None:
+    data = SimpleNamespace(train={"s": source(20)}, widths=dict(WIDTHS))
+    with pytest.raises(InputError, match=message):
+        build_heads(HeadsSection(kind="heads", init="identity", **arguments), data, tuple(WIDTHS), seed=1)
 
 
 def test_kernel_features_need_rows() -> None:

@@ -111,27 +111,32 @@ def test_the_short_table_has_the_best_latent_start():
     assert "**" not in "".join(table.splitlines()[3:])
 
 
-def test_the_tables_on_calibration():
+@pytest.mark.parametrize("base", ["", "+identity"])
+def test_the_tables_on_calibration(base):
     """R@1 of four directions and their mean, and the anchor shift; no row of the second stage has both a and c."""
     module = script("make_calibration")
-    start = {"calmrl+init": 10.0, "calmrl+observed": 12.0, "calmrl": 11.0}
+    method = f"calmrl{base}"
+    start = {f"{method}+init": 10.0, f"{method}+observed": 12.0, method: 11.0}
     rows = []
     for dataset in ("stamps", "emoji"):
-        for method, value in start.items():
+        for name, value in start.items():
             for seed in range(2):
-                place = {"dataset": dataset, "setting": "continual", "method": method, "seed": seed, "n": 9}
+                place = {"dataset": dataset, "setting": "continual", "method": name, "seed": seed, "n": 9}
                 values = {"a->b": value, "b->a": value + 2, "a->c": value - 4, "c->a": value - 6, "average": value - 2}
                 rows += [place | {"task": task, "metric": "R@1", "value": one + seed} for task, one in values.items()]
                 rows.append(place | {"task": "observed", "metric": "anchor_shift", "value": 0.5})
     rows += [
         row | {"task": "calibrated", "value": 0.4}
         for row in rows
-        if row["metric"] == "anchor_shift" and row["method"] == "calmrl"
+        if row["metric"] == "anchor_shift" and row["method"] == method
     ]
     section = {"settings": {"continual": {"regime": "continual", "groups": [["a", "b"], ["b", "c"]]}}}
-    test = {"methods": {"calmrl": {"difference": -1.0, "low": -1.5, "high": -0.5, "p": 0.001}}}
+    test = {"methods": {method: {"difference": -1.0, "low": -1.5, "high": -0.5, "p": 0.001}}}
     meta = {
-        "config": {"datasets": {"stamps": section, "emoji": {"settings": {"continual": {"regime": "joint"}}}}},
+        "config": {
+            "methods": list(start),
+            "datasets": {"stamps": section, "emoji": {"settings": {"continual": {"regime": "joint"}}}},
+        },
         "tests": {f"{dataset}, continual": test for dataset in ("stamps", "emoji")},
     }
     results = results_of({Path("results.json"): {"rows": rows}})
@@ -143,7 +148,8 @@ def test_the_tables_on_calibration():
     assert hidden.startswith("| stamps, continual | not shown | 5.5 ±")
     anchors = module["anchors"](results, meta).splitlines()
     assert anchors[2].endswith("| 0.500 ± 0.000 | 0.500 ± 0.000 | 0.500 ± 0.000 | 0.400 ± 0.000 |")
-    assert script("marked_tables")["marks"](module["PAGE"], "calibration") == ["found", "forgotten", "anchors"]
+    kind = "calibration from a base" if base else "calibration"
+    assert script("marked_tables")["marks"](module["PAGE"], kind) == ["found", "forgotten", "anchors"]
 
 
 def test_a_page_is_filled_between_its_marks(tmp_path, capsys):

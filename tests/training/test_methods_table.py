@@ -62,6 +62,17 @@ def test_the_same_without_imputed_rows():
         assert bool(stages) == method.steps
 
 
+def test_heads_that_start_as_the_identity():
+    calmrl, observed, init = (find_method(f"calmrl+identity{ending}") for ending in ("", "+observed", "+init"))
+    assert len({tuple(sorted(trial.items(), key=str)) for trial in calmrl.trials}) == 16
+    assert {trial[FEATURES] for trial in calmrl.trials} == {None}
+    assert calmrl.recipe == observed.recipe | {"calibration.imputer": calmrl.recipe["calibration.imputer"]}
+    assert observed.trials == calmrl.trials
+    assert observed.recipe["model.init"] == init.recipe["model.init"] == "identity"
+    for method in (calmrl, observed, init):
+        assert continual(method, 8)[0].recipe["model.init"] == "identity"
+
+
 @pytest.mark.parametrize(
     ("name", "ending", "possible"),
     [
@@ -73,6 +84,7 @@ def test_the_same_without_imputed_rows():
         ("gram+csls", "csls", ", ".join(METHODS)),
         ("pmrl", "observed", "calibrated, calmrl, calmrl-printed, calmrl-start"),
         ("pmrl", "init", "calibrated, calmrl"),
+        ("closed-form", "identity", ", ".join(["calmrl", *BASELINES])),
     ],
 )  # fmt: skip
 def test_endings_that_do_not_fit_say_where_they_go(name, ending, possible):

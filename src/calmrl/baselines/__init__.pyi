@@ -5,4 +5,6 @@ from .correlation import MCCA as MCCA
 from .maps import ASIF as ASIF
 from .maps import ProcrustesMap as ProcrustesMap
 from .maps import RidgeMap as RidgeMap
+from .posteriors import GFA as GFA
+from .posteriors import MoPoE as MoPoE
 from .registry import BASELINES as BASELINES

@@ -50,8 +50,15 @@ from calmrl.latent.rows import working_dtype
 LEAST = 2  # rows that must have both of two modalities before anything is learned from them directly
 EMBED_BYTES = 1 << 27
 FEATURES = ("linear", "kernel")
-NUMBERS = {"ridge": (0, np.inf), "power": (0, np.inf), "whitening": (0, 1)}  # arguments: least and largest value
-WHOLE = {"landmarks": 2, "directions": 1, "nearest": 1, "anchors": 1}  # arguments: least value
+NUMBERS = {
+    "ridge": (0, np.inf),
+    "power": (0, np.inf),
+    "beta": (0, np.inf),
+    "whitening": (0, 1),
+}  # arguments: least and largest value
+WHOLE = {  # arguments: least value
+    "landmarks": 2, "directions": 1, "nearest": 1, "anchors": 1, "latent_dim": 1, "max_iter": 1, "hidden": 1, "epochs": 1,
+}  # fmt: skip
 B = TypeVar("B", bound="Baseline")
 
 
@@ -82,12 +89,10 @@ class TrainingFeatures:
 class Baseline(ABC, BaseEstimator):
     """Modalities in, unit vectors out, learned in closed form from incomplete rows.
 
-    A subclass learns tensors from features and gives the vectors of one modality; an item has the sum over what it has,
-    scaled to unit length.
+    A subclass learns tensors from features, and gives the vector of an item from the features that it has.
     """
 
     name: ClassVar[str]  # in BASELINES
-    unit_first: ClassVar[bool] = True  # whether vectors of one modality have unit length before they are added
 
     features: Literal["linear", "kernel"] = "kernel"
     unit_rows: bool = True
@@ -102,8 +107,8 @@ class Baseline(ABC, BaseEstimator):
         """What is learned from the features, by name."""
 
     @abstractmethod
-    def _vectors(self, m: int, f: Tensor) -> Tensor:
-        """(n, width_) of features of modality m."""
+    def _items(self, features: Mapping[int, Tensor], present: Tensor) -> Tensor:
+        """(n, width_) of n items; `features` has those of modality m for the rows of `present[:, m]`."""
 
     @property
     @abstractmethod
@@ -188,13 +193,12 @@ class Baseline(ABC, BaseEstimator):
 
     def _embed_rows(self, views: Views, start: int, stop: int) -> Tensor:
         present = views.present[start:stop].cpu()
-        total = torch.zeros((stop - start, self.width_), dtype=torch.float64)
-        for m, values in enumerate(views.rows(start, stop)):
-            has = present[:, m]
-            if values is not None and has.any():
-                vectors = self._vectors(m, self._features(m, values.detach().cpu()[has].double()))
-                total[has] += normalize(vectors, dim=1) if self.unit_first else vectors
-        return normalize(total, dim=1)
+        features = {
+            m: self._features(m, values.detach().cpu()[present[:, m]].double())
+            for m, values in enumerate(views.rows(start, stop))
+            if values is not None and present[:, m].any()
+        }
+        return normalize(self._items(features, present), dim=1)
 
     def similarity(self, queries: Mapping[str, Array], gallery: Mapping[str, Array]) -> Array:
         """Cosines (Q, G) between items with any modalities; missing ones are NaN rows or left out of the dict."""
@@ -220,7 +224,24 @@ class Baseline(ABC, BaseEstimator):
         return hasattr(self, "learned_")
 
 
-class OneSpace(Baseline):
+class Added(Baseline):
+    """A baseline that has a vector per modality; that of an item is the sum over what it has."""
+
+    unit_first: ClassVar[bool] = True  # whether vectors of one modality have unit length before they are added
+
+    @abstractmethod
+    def _vectors(self, m: int, f: Tensor) -> Tensor:
+        """(n, width_) of features of modality m."""
+
+    def _items(self, features: Mapping[int, Tensor], present: Tensor) -> Tensor:
+        total = torch.zeros((len(present), self.width_), dtype=torch.float64)
+        for m, f in features.items():
+            vectors = self._vectors(m, f)
+            total[present[:, m]] += normalize(vectors, dim=1) if self.unit_first else vectors
+        return total
+
+
+class OneSpace(Added):
     """A baseline that maps the features of every modality into one space: f^m map_m + bias_m."""
 
     def _vectors(self, m: int, f: Tensor) -> Tensor:
@@ -359,7 +380,7 @@ def routes(together: np.ndarray) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-class Pairwise(Baseline):
+class Pairwise(Added):
     """A baseline that has a block of numbers per pair of modalities."""
 
     @abstractmethod

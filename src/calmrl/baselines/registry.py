@@ -15,5 +15,7 @@ BASELINES: Registry[Any] = Registry(
         "asif": "calmrl.baselines.maps:ASIF",
         "ridge": "calmrl.baselines.maps:RidgeMap",
         "procrustes": "calmrl.baselines.maps:ProcrustesMap",
+        "gfa": "calmrl.baselines.posteriors:GFA",
+        "mopoe": "calmrl.baselines.posteriors:MoPoE",
     },
 )

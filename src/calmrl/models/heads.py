@@ -216,13 +216,31 @@ def build_heads(section: HeadsSection, data: Any, names: Sequence[str], seed: in
                 section.width, prior=section.latent_prior, max_iter=section.latent_iterations, random_state=seed
             ).fit(*own_rows(x, present))
         heads.start_from(latent.as_heads())
+    elif section.init == "identity":
+        heads.start_from(_first_columns(heads))
     return heads
+
+
+def _first_columns(heads: Heads) -> nn.ModuleDict:
+    """Linear layers that keep the first columns of the features, as many as the heads are wide."""
+    narrow = [f"{name} has {d}" for name, d in heads.widths.items() if d < heads.width]
+    if narrow:
+        raise InputError(
+            f"heads of width {heads.width} cannot start as the identity: {', '.join(narrow)} columns; make width smaller"
+        )
+    if heads.inner is not None:
+        raise InputError("features that are turned are not comparable any more; init: identity needs standardize: null")
+    layers = nn.ModuleDict({name: nn.Linear(d, heads.width) for name, d in heads.widths.items()})
+    for layer in layers.children():
+        nn.init.eye_(layer.weight)  # type: ignore[arg-type]
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layers
 
 
 def _heads(section: HeadsSection, widths: dict[str, int], sources: Sequence[FeatureRows], seed: int) -> Heads:
     """Heads with random weights on the form of the features that the section names."""
     shape: dict[str, Any] = {"hidden": section.hidden}
-    shape["skip"] = section.hidden is not None and section.init == "latent"
+    shape["skip"] = section.hidden is not None and section.init != "random"
     if section.standardize in UNIT_ROWS:
         feature_maps = fit_kernels(sources, section.standardize, seed)
         shape["inner"] = {name: feature_map.width for name, feature_map in feature_maps.items()}

@@ -100,6 +100,8 @@ MODELS: Registry[ModelKind] = Registry(
                 "asif": "relative representations by rows that have both",
                 "ridge": "ridge regression onto a hub modality",
                 "procrustes": "rotation onto a hub modality",
+                "gfa": "posterior means of group factor analysis",
+                "mopoe": "posterior means of a multimodal VAE",
             }.items()
         },
         "vast": ModelKind(
@@ -114,7 +116,8 @@ MODELS: Registry[ModelKind] = Registry(
 
 
 class HeadsSection(Section):
-    """Projectors on features. `init: latent` starts heads from a latent model of the features.
+    """Projectors on features. `init: latent` starts heads from a latent model of the features, `init: identity` from the
+    first `width` columns of the features: for vectors that are comparable already.
 
     `standardize` is the form of the features: turned and scaled, mildly whitened as well, or the kernel features of the
     aligner, with rows scaled to length one or ("kernel-plain") as they are.
@@ -124,7 +127,7 @@ class HeadsSection(Section):
     width: Count = 512
     hidden: Count | None = None
     standardize: Literal["scale", "whiten", "kernel", "kernel-plain"] | None = "scale"
-    init: Literal["latent", "random"] = "random"
+    init: Literal["latent", "identity", "random"] = "random"
     latent_prior: NotNegative = 100.0
     latent_iterations: Count = 10
     latent_rows: Literal["all", "complete"] = "all"

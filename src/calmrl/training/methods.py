@@ -85,6 +85,7 @@ WEIGHT = "calibration.weight"
 PRIOR = "model.latent_prior"
 RATES = (3e-3, 1e-2)  # heads from random weights
 SLOWER = {3e-3: 3e-4, 1e-2: 1e-3}  # heads that start from the latent model
+SLOWEST = {3e-4: 3e-5, 1e-3: 1e-4}  # half of the trials of heads that start as the identity
 HIDDEN = 256  # units of an MLP head
 SMALL_HIDDEN = 128  # where every trial has MLP heads, in half of them
 TEMPERATURES = {"pmrl": (0.5, 0.2)}  # at the printed 0.05 it is saturated before it starts
@@ -256,6 +257,30 @@ METHODS: Registry[Method] = Registry(
             "rotation onto the modality that meets the others most",
             grid({"model.directions": (256, 128, 64, 512), "model.whitening": (0.0, 0.5), **KINDS_OF_FEATURES}),
         ),
+        "gfa": _classical(
+            "gfa",
+            "posterior means of group factor analysis (GFA, MOFA)",
+            grid(
+                {
+                    "model.latent_dim": (128, 64),
+                    "model.max_iter": (10, 30),
+                    "model.whitening": (1.0, 0.5),
+                    **KINDS_OF_FEATURES,
+                }
+            ),
+        ),
+        "mopoe": _classical(
+            "mopoe",
+            "posterior means of a multimodal VAE (MoPoE)",
+            grid(
+                {
+                    "model.latent_dim": (64, 128),
+                    "model.beta": (0.8, 0.2),
+                    "model.whitening": (0.5, 0.0),
+                    **KINDS_OF_FEATURES,
+                }
+            ),
+        ),
         "symile": _baseline("symile", "InfoNCE over products of all modalities"),
         "confu": _baseline(
             "confu", "InfoNCE over all pairs, and of two fused modalities with a third", fusion="learned"
@@ -327,6 +352,21 @@ def _with_latent(method: Method) -> Method:
     return replace(method, about=about, recipe=method.recipe | LATENT_START, trials=tuple(trials), latent=True)
 
 
+def _with_identity(method: Method) -> Method:
+    """Heads start as the identity on features as they are, and move slowly; two smaller rates in place of the second form
+    of the features."""
+    recipe = {key: value for key, value in method.recipe.items() if key not in LATENT_START} | {
+        "model.init": "identity"
+    }
+    first = method.trials[0][FEATURES]
+    trials = [
+        trial | {FEATURES: None, RATE: trial[RATE] if trial[FEATURES] == first else SLOWEST[trial[RATE]]}
+        for trial in _slower(method.trials)
+    ]
+    about = f"{method.about}, heads that start as the identity"
+    return replace(method, about=about, recipe=recipe, trials=tuple(trials), latent=method.calibrated)
+
+
 def _slower(trials: Iterable[Changes]) -> tuple[Changes, ...]:
     return tuple(trial | {RATE: SLOWER.get(trial[RATE], trial[RATE])} if RATE in trial else trial for trial in trials)
 
@@ -385,7 +425,11 @@ def _without(trials: Iterable[Changes], dropped: Callable[[str], bool]) -> tuple
 Suffix = tuple[Callable[[Method], bool], Callable[[Method], Method]]  # (which methods take it, what it does)
 SUFFIXES: dict[str, Suffix] = {
     "observed": (lambda method: method.calibrated, _with_observed),
-    "init": (lambda method: method.steps and method.recipe.get("model.init") == "latent", _with_init),
+    "identity": (
+        lambda method: all(set(trial) == {TEMPERATURE, RATE, FEATURES, HEADS} for trial in method.trials),
+        _with_identity,
+    ),
+    "init": (lambda method: method.steps and "model.init" in method.recipe, _with_init),
     "latent": (lambda method: _is_objective(method) and not method.latent, _with_latent),
     "staged": (
         _is_objective,
@@ -403,12 +447,14 @@ SUFFIXES: dict[str, Suffix] = {
 def continual(method: Method, steps: int) -> tuple[Method, list[Changes]]:
     """(the method from heads that are aligned already, its stages): complete rows first, then only incomplete ones.
 
-    Heads start from a latent model of the complete rows, for every method alike, and what counts is the model at the end.
+    Heads start from a latent model of the complete rows, for every method alike (but those that start as the identity), and
+    what counts is the model at the end.
     """
     stages = replace(method, staged=True).stages("steps", steps)
+    start = {"model.latent_rows": "complete"} | ({} if method.recipe.get("model.init") == "identity" else LATENT_START)
     aligned = replace(
         method,
-        recipe=method.recipe | LATENT_START | {"model.latent_rows": "complete", "validation.every": 0},
+        recipe=method.recipe | start | {"validation.every": 0},
         trials=_slower(method.trials),
     )
     return aligned, stages and [stages[0], stages[1] | {"incomplete_only": True, "fresh_best": True}]

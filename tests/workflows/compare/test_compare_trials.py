@@ -125,7 +125,7 @@ def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     assert (after.chosen, after.trials, after.curve) == (before.chosen, before.trials, before.curve)
 
 
-@pytest.mark.parametrize("name", ["cca", "mcca", "gcca", "asif", "ridge", "procrustes"])
+@pytest.mark.parametrize("name", ["cca", "mcca", "gcca", "asif", "ridge", "procrustes", "mopoe"])
 def test_classical_baselines_are_chosen_among_their_trials_on_validation_rows(name):
     config = tiny()
     result = run_job(config, Job("world", "pairs", name, 0))
