@@ -88,6 +88,30 @@ def test_vectors_are_blocks_of_unit_length_times_the_root_of_their_weight(base):
     assert aligner.width_ == vectors.shape[1] == len(aligner.get_feature_names_out()) == 16
 
 
+def test_a_base_is_evened_out_by_the_share_of_the_own_space(base):
+    z, new = items(150, 2), items(30, 3)
+    aligner = Aligner(**FAST, base=base).fit(z)
+    (beside,) = aligner.base_
+    assert beside.evened == aligner.choice_["beside"]["share"] > 0
+    centres = {name: values.numpy() for name, values in beside.centres.items()}
+
+    def there(rows):
+        return {name: base.embed({name: rows[name] - centres[name] + base_centre(base, name)}) for name in rows}
+
+    known = there(z)
+    second = np.mean([vectors.T @ vectors / len(vectors) for vectors in known.values()], axis=0)
+    moments, axes = np.linalg.eigh(second)
+    turn = axes @ np.diag((1 + moments / moments.mean() * 300 / 800) ** (-beside.evened / 2)) @ axes.T
+    expected = there(new)["image"] @ turn
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    weight = aligner.choice_["beside"]["base"]
+    assert_allclose(aligner.embed({"image": new["image"]})[:, 8:], weight**0.5 * expected, atol=1e-5)
+
+
+def base_centre(base, name):
+    return base.feature_maps_[base.names_.index(name)].centre.numpy()
+
+
 def test_side_by_side_is_not_behind_the_better_of_both(base):
     few = {name: values.copy() for name, values in items(200, 4).items()}
     few["text"][40::2], few["image"][41::2] = np.nan, np.nan

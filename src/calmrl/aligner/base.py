@@ -8,7 +8,12 @@ Cosines of different spaces vary by different amounts. So weights are chosen as 
 means w_own sd_own : w_base sd_base = s : 1 - s, where sd is the standard deviation of the cosines of held-out queries with all
 gallery items. Cross-validation over the collection's own pairs tries SHARES, with all bases alike and with each alone. Few
 pairs say little, so it takes, of all that is within two standard errors of the best, what is next to what n pairs usually
-deserve: a share of n / (2 n + 200), and all bases alike.
+deserve: a share of n / (2 n + 100), and all bases alike.
+
+What the own space learns first are the directions in which the collection's items differ most, and there it is better than a
+base. So the larger the own share s, the more a base is evened out: with e_i the second moment of the collection's vectors in
+the base along their i-th principal direction, divided by the mean over all directions, direction i is multiplied by
+(1 + e_i)^(-s / 2), and vectors keep their length. No pairs are needed for that.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from calmrl.aligner.crossvalidation import Fold, Outcome, Rows, outcome, score
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.posterior import AS_LEARNED, Columns, place, shortened
-from calmrl.aligner.space import Candidate, Space, direction, head_maps
+from calmrl.aligner.space import NOTHING, Candidate, Space, direction, head_maps
 from calmrl.encoders.encoder_set import encoder_names
 from calmrl.errors import InputError
 from calmrl.latent.rows import Source
@@ -38,11 +43,12 @@ if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)  # of the own space
-USUAL = 200  # with half as many pairs, the own space usually deserves a quarter
+USUAL = 100  # with half as many pairs, the own space usually deserves a quarter
 NOISE = 2.0  # standard errors within which two settings are level
 ALONE = 0.3  # as far from usual as so much more or less of a share: a base without the others
 MIN_PAIRS = 20  # rows that must have both of two modalities before anything is learned from them
 SURE = 1e6  # precision of comparable vectors: nothing is known beyond them, and they are what they are
+EVEN_ROWS = 500  # as if a base had so many more rows, with the same second moment in all directions
 CENTRE_ROWS = 50  # rows that the centre of a base counts as, beside those of the collection
 RIDGE = tuple(10.0**power for power in range(-3, 5))
 
@@ -57,11 +63,29 @@ class Base:
     weight: float = 1.0
     bridge: Tensor | None = None  # (L, width): from own latents to the base, for rows that it does not know
     centres: dict[str, Tensor] = field(default_factory=dict)  # modality of the collection -> mean of its rows
+    axes: Tensor | None = None  # (width, width): principal directions of the collection's vectors there
+    moments: Tensor | None = None  # (width,): second moment along each, divided by the mean
+    evened: float = 0.0  # how far directions are evened out: the share of the own space
 
     def place(self, columns: Columns, present: Tensor, names: Sequence[str]) -> Tensor:
         """Vectors (n, width) of rows whose columns are these modalities of the collection."""
         inner = [self.names.get(name) for name in names]
         return place(self.aligner, columns, present, inner, AS_LEARNED.inside(self.centres, names))
+
+    def turned(self, vectors: Tensor) -> Tensor:
+        """Vectors (..., n, width) evened out."""
+        if self.axes is None or not self.evened:
+            return vectors
+        axes = self.axes.to(vectors)
+        return self.scaled(vectors @ axes) @ axes.T
+
+    def scaled(self, vectors: Tensor) -> Tensor:
+        """The same along the principal directions; the sum over all dimensions but n and width keeps its length."""
+        if self.moments is None:
+            return vectors
+        evened = vectors * ((1 + self.moments) ** (-self.evened / 2)).to(vectors)
+        before, after = (part.reshape(-1, *part.shape[-2:]).sum(0).norm(dim=1) for part in (vectors, evened))
+        return evened * (before / after.clamp(min=NOTHING))[:, None]
 
 
 # ---- which bases
@@ -215,6 +239,17 @@ def centred(base: Base, source: Source) -> Base:
     return replace(base, centres=centres)
 
 
+def with_axes(base: Base, rows: Rows, names: Sequence[str]) -> Base:
+    """The base with the principal directions of the rows there, all modalities alike; comparable vectors stay as they are."""
+    parts = [part for part in vectors_by_modality(base, rows, names) if part is not None and len(part)]
+    if base.aligner.choice_.get("comparable") or not parts:
+        return base
+    count = sum(len(part) for part in parts)
+    moments, axes = torch.linalg.eigh(torch.stack([part.T @ part / len(part) for part in parts]).mean(0))
+    moments = moments.clamp(min=0) / moments.mean() * count / (count + EVEN_ROWS)
+    return replace(base, axes=axes.float().contiguous(), moments=moments.float())
+
+
 def _centre(aligner: Aligner, name: str) -> Tensor:
     """Around which a base was learned; the mean of its spaces where there are several."""
     own = [aligner.feature_maps_[aligner.names_.index(name)].centre] if name in aligner.names_ else []
@@ -297,6 +332,13 @@ class Sides:
 
     spaces: list[list[Tensor]]
     rows: Rows
+    bases: Sequence[Base] = ()
+
+    def evened(self, share: float) -> Sides:
+        """The same with the bases evened out as beside this share of the own space."""
+        bases = [replace(base, evened=share) for base in self.bases]
+        turned = [[base.scaled(part) for part in vectors] for base, vectors in zip(bases, self.spaces[1:], strict=True)]
+        return Sides([self.spaces[0], *turned], self.rows, bases)
 
     def spreads(self) -> list[float]:
         """Standard deviation of the cosines between different modalities, per space."""
@@ -329,8 +371,9 @@ def sides_of(fold: Fold, space: Space, candidate: Candidate, bases: Sequence[Bas
                 mean = space.posterior(learned, fold.train.present, range(len(learned)))
             bridge = fit_bridge(base, fold.train, fold.names, mean)
         own = zip(vectors, heads, strict=True)
-        spaces.append([shortened(head @ bridge.to(head)) if part is None else part.to(head) for part, head in own])
-    return Sides(spaces, rows)
+        there = [shortened(head @ bridge.to(head)) if part is None else part.to(head) for part, head in own]
+        spaces.append([part if base.axes is None else part @ base.axes.to(part) for part in there])
+    return Sides(spaces, rows, bases)
 
 
 def vectors_by_modality(base: Base, rows: Rows, names: Sequence[str]) -> list[Tensor | None]:
@@ -406,23 +449,22 @@ class Mixture:
 
 def weigh(sides: list[Sides], pairs: float, needed: bool) -> Mixture:
     """Choose weights; `pairs` is how many rows the own space learns a direction from, `needed` forbids to go without bases."""
-    spreads = np.mean([side.spreads() for side in sides], axis=0).tolist()
-    settings = [
-        (share, mix)
-        for mix in mixes(len(spreads) - 1)
-        for share in SHARES
-        if share < 1 or (mix == mixes(len(spreads) - 1)[0] and not needed)
-    ]
-    found = {setting: [side.outcome(weights_of(*setting, spreads)) for side in sides] for setting in settings}
+    evened = {share: [side.evened(share) for side in sides] for share in SHARES}
+    spreads = {share: np.mean([side.spreads() for side in some], axis=0).tolist() for share, some in evened.items()}
+    tried = mixes(len(sides[0].spaces) - 1)
+    settings = [(share, mix) for mix in tried for share in SHARES if share < 1 or (mix == tried[0] and not needed)]
+    weights = {(share, mix): weights_of(share, mix, spreads[share]) for share, mix in settings}
+    found = {setting: [side.outcome(weights[setting]) for side in evened[setting[0]]] for setting in settings}
     usual = pairs / (2 * pairs + USUAL)
     chosen = nearest_of_best(found, usual)
     judged = []
-    for f, side in enumerate(sides):
+    for f in range(len(sides)):
         others = {setting: [one for g, one in enumerate(outcomes) if g != f] for setting, outcomes in found.items()}
-        judged.append(side.outcome(weights_of(*nearest_of_best(others, usual), spreads), every=True))
+        best = nearest_of_best(others, usual)
+        judged.append(evened[best[0]][f].outcome(weights[best], every=True))
     ranked = sorted(((score(outcomes), setting) for setting, outcomes in found.items()), key=lambda pair: -pair[0])
     scores = [{"own": share, "bases": list(mix), "score": value} for value, (share, mix) in ranked]
-    return Mixture(weights_of(*chosen, spreads), *chosen, judged, scores)
+    return Mixture(weights[chosen], *chosen, judged, scores)
 
 
 Setting = tuple[float, tuple[float, ...]]
@@ -450,11 +492,11 @@ def _gains(outcomes: Sequence[Outcome]) -> dict[tuple[int, int], np.ndarray]:
     }
 
 
-def weighted(bases: Sequence[Base], weights: Weights, rows: Rows, names: Sequence[str], mean: Tensor) -> list[Base]:
+def weighted(bases: Sequence[Base], mixture: Mixture, rows: Rows, names: Sequence[str], mean: Tensor) -> list[Base]:
     """The bases that have any weight, with it, and with the bridge from the own latents of these rows where one is needed."""
     out = []
-    for base, weight in zip(bases, weights.bases, strict=True):
+    for base, weight in zip(bases, mixture.weights.bases, strict=True):
         if weight > 0:
             bridge = fit_bridge(base, rows, names, mean) if any(name not in base.names for name in names) else None
-            out.append(replace(base, weight=weight, bridge=bridge))
+            out.append(replace(base, weight=weight, bridge=bridge, evened=mixture.share))
     return out

@@ -225,12 +225,13 @@ def choose(
         mixture = weigh([_sides(search, f, winner, steps, bases) for f in range(folds)], _pairs(rows), needed)
         judged, weights = mixture.judged, mixture.weights
         fewer, more = (
-            [sides_of(fold, fold.spaces[winner], winner, bases).outcome(mixture.weights) for fold in some]
+            [sides_of(fold, fold.spaces[winner], winner, bases).evened(mixture.share).outcome(weights) for fold in some]
             for some in (smaller.folds, search.folds)
         )
     without_hubs, hub_scores = False, dict[str, float]()
     if hubs in ("auto", "always") or (hubs == "beside" and bases):
-        corrected = [_without_hubs(search, f, winner, steps, bases, weights) for f in range(folds)]
+        share = 0.0 if mixture is None else mixture.share
+        corrected = [_without_hubs(search, f, winner, steps, bases, weights, share) for f in range(folds)]
         hub_scores = {"plain": score(judged), "corrected": score(corrected)}
         usual = not gains_beyond_noise(corrected, judged) if bases else gains_beyond_noise(judged, corrected)
         without_hubs = hubs == "always" or usual
@@ -263,10 +264,16 @@ def _sides(
 
 
 def _without_hubs(
-    search: CandidateSearch, f: int, winner: Candidate, steps: int, bases: Sequence[Base], weights: Weights
+    search: CandidateSearch,
+    f: int,
+    winner: Candidate,
+    steps: int,
+    bases: Sequence[Base],
+    weights: Weights,
+    share: float,
 ) -> Outcome:
     """What a fold finds where hubs are corrected for with its training rows."""
-    held, train = (_sides(search, f, winner, steps, bases, part) for part in (False, True))
+    held, train = (_sides(search, f, winner, steps, bases, part).evened(share) for part in (False, True))
     return held.outcome(weights, True, [vectors[:REFERENCES] for vectors in train.mixed(weights)])
 
 

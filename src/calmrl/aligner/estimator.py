@@ -16,7 +16,7 @@ from torch import Tensor
 
 from calmrl._support.arguments import seed_of
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted
+from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted, with_axes
 from calmrl.aligner.choose import choose, references_of
 from calmrl.aligner.crossvalidation import fit_feature_maps, hub_levels, sample
 from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere, expected_lines
@@ -262,6 +262,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         seed = seed_of(self.random_state)
         rows = sample(source, groups, SAMPLE_ROWS, seed, relevant)
         names = list(source.names)
+        bases = [with_axes(base, rows, names) for base in bases]
         parts = ("features", "unit_rows", "whitening", "latent_dim", "prior")
         grid = make_grid(*(getattr(self, name) for name in parts))
         searched = (self.candidates, self.folds, self.landmarks, self.refine)
@@ -288,7 +289,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             heads: list[Tensor | None] = [space.head(m, part).double() for m, part in enumerate(features)]
             mean = space.posterior(heads, rows.present, range(len(names)))
             self.own_weight_ = choice.mixture.weights.own
-            self.base_ = weighted(bases, choice.mixture.weights, rows, names, mean)
+            self.base_ = weighted(bases, choice.mixture, rows, names, mean)
             self.choice_["beside"] = choice.mixture.summary(bases)
             if not self.own_weight_:
                 self._forget_own()

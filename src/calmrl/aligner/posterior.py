@@ -16,10 +16,10 @@ to the power of its weight:
 
 With one term of weight 1 per modality this is the posterior mean that `Aligner.embed` scales to unit length.
 
-Spaces beside the own one give further columns: their unit vectors times the root of their weight. Their rows are centred by the
-means of this collection, which lies elsewhere than those that the base was learned from. A row that has nothing a base
-knows gets its columns there from its own latents, E B, where B is the regression of base vectors on latents: they are the
-shorter, the less is known. Certainties are averaged with the weights.
+Spaces beside the own one give further columns: their unit vectors, evened out, times the root of their weight. Their rows are
+centred by the means of this collection, which lies elsewhere than those that the base was learned from. A row that has nothing
+a base knows gets its columns there from its own latents, E B, where B is the regression of base vectors on latents: they are
+the shorter, the less is known. Certainties are averaged with the weights.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def place(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how
         if base.bridge is not None and mean is not None:
             unknown = ~_known(present, inner).any(1)
             vectors[unknown] = shortened(mean[unknown] @ base.bridge.to(mean))
-        parts.append(base.weight**0.5 * vectors)
+        parts.append(base.weight**0.5 * base.turned(vectors))
     return torch.cat(parts, dim=1)
 
 
@@ -103,7 +103,7 @@ def parts(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how
             unknown = ~_known(present, inner).any(1)
             bridged = own[:, unknown] @ base.bridge.to(own)
             vectors[:, unknown] = bridged / bridged.sum(0).norm(dim=1, keepdim=True).clamp(min=1.0)
-        out.append(base.weight**0.5 * vectors)
+        out.append(base.weight**0.5 * base.turned(vectors))
     return torch.cat(out, dim=2)
 
 

@@ -66,7 +66,11 @@ def to_state(aligner: Aligner, compact: bool = False, beside: bool = False) -> d
         if base.bridge is not None:
             tensors[f"bridge.{number}"] = base.bridge
         tensors |= {f"centre.{number}.{name}": centre for name, centre in base.centres.items()}
-        bases.append({"name": base.name, "names": base.names, "weight": base.weight, "aligner": inner["meta"]})
+        about = {"name": base.name, "names": base.names, "weight": base.weight, "aligner": inner["meta"]}
+        if base.evened and base.axes is not None and base.moments is not None:
+            tensors |= {f"axes.{number}": base.axes, f"moments.{number}": base.moments}
+            about["evened"] = base.evened
+        bases.append(about)
     given = {**aligner.get_params(deep=False), "blocks": aligner.plain_blocks()}
     named = aligner.base if isinstance(aligner.base, (list, tuple)) else [aligner.base]
     if aligner.base is not None:
@@ -217,7 +221,11 @@ def _base(number: int, saved: dict[str, Any], tensors: dict[str, Tensor]) -> Bas
     centres = {
         name: tensors[f"centre.{number}.{name}"] for name in saved["names"] if f"centre.{number}.{name}" in tensors
     }
-    return Base(saved["name"], aligner, saved["names"], saved["weight"], tensors.get(f"bridge.{number}"), centres)
+    bridge = tensors.get(f"bridge.{number}")
+    base = Base(saved["name"], aligner, saved["names"], saved["weight"], bridge, centres)
+    if "evened" not in saved:  # as in files of earlier versions
+        return base
+    return replace(base, axes=tensors[f"axes.{number}"], moments=tensors[f"moments.{number}"], evened=saved["evened"])
 
 
 def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
