@@ -47,6 +47,7 @@ RACE_EPOCHS = 4  # after which it does, where a candidate has no weight and
 FALL = 0.02  # the last epoch lowered its error by less than this share
 LEVEL_ROWS = 400  # incomplete rows on which the deviations of two fits are compared
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
+InHoles = tuple[Tensor, Tensor, Within]  # weights, factors on the deviations, models of modalities alone
 
 
 def _column_means(rows: np.ndarray) -> np.ndarray:
@@ -150,19 +151,20 @@ class AutoImputer(BlockImputer):
         engine = z.engine if isinstance(z, DistributedRows) else None
         progress = progress or no_progress
         trial = self._compare(sample, hidden, names, progress, engine)
-        self._choose_holes(sample)
+        holes = self._choose_holes(sample)
         progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
         trained = [name for name in TRAINED if self.race and sample is views and name in self.chosen_]
-        self._refit(z, present, {name: trial[name] for name in trained})
+        self._refit(z, present, {name: trial[name] for name in trained}, holes)
         self._carry_levels(sample, trial)
         return self
 
     def refit(self, z: Any, present: Array | None = None) -> AutoImputer:
         """Fit what was chosen on other rows, with the same settings, weights and scale of deviations."""
-        return self._refit(z, present, {})
+        kept = self.neighbours_
+        return self._refit(z, present, {}, None if kept is None else (kept.weight, kept.factor, kept.alone))
 
-    def _refit(self, z: Any, present: Array | None, trained: dict[str, Any]) -> AutoImputer:
-        """As `refit`, but for models that are `trained` enough already."""
+    def _refit(self, z: Any, present: Array | None, trained: dict[str, Any], holes: InHoles | None) -> AutoImputer:
+        """As `refit`, but for models that are `trained` enough already, and with what was chosen for `holes`."""
         z, present = self._as_dict(z, present, reset=False)
         views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1, holes=True)
         arrays = z if isinstance(z, DistributedRows) else dict(views.arrays)
@@ -172,6 +174,8 @@ class AutoImputer(BlockImputer):
         if views.holes:
             self._report(f"fitting gaussian on all {len(views)} rows, for their holes")
             fitted["gaussian"] = self.within_ = fitter.fit("gaussian", arrays, views.present, fitted)
+            if holes is not None:
+                self.neighbours_ = neighbours_of(self.within_, views, *holes)
             arrays = dict(self._without_holes(views)[0].arrays)
         for name in sorted(self.chosen_, key=lambda name: name != "gaussian"):  # which `kernel` shares
             if name in fitted:
@@ -179,9 +183,6 @@ class AutoImputer(BlockImputer):
             self._report(f"fitting {name} on all {len(views)} rows")
             fitted[name] = fitter.fit(name, arrays, views.present, fitted)
         self.models_ = {name: fitted[name] for name in self.chosen_}
-        if views.holes and self.neighbours_ is not None:
-            kept = self.neighbours_
-            self.neighbours_ = neighbours_of(self.within_, views, kept.weight, kept.factor, kept.alone)
         return self
 
     # ---- choosing
@@ -232,15 +233,15 @@ class AutoImputer(BlockImputer):
             "left_out": [],
         }
         if taken == "gaussian":
-            self._choose_holes(self._sample(views))
+            holes = self._choose_holes(self._sample(views))
+            self.neighbours_ = None if holes is None else neighbours_of(self.within_, views, *holes)
 
-    def _choose_holes(self, views: Views) -> None:
-        """Choose on held-out entries how the latent model and the nearest rows complete holes together."""
-        self.neighbours_ = None
-        if views.holes:
-            weight, factor, alone, measured = choose_holes(views, Fitter(self.seed_, self.settled_))
-            self.choice_["holes"] = measured
-            self.neighbours_ = neighbours_of(self.within_, views, weight, factor, alone)
+    def _choose_holes(self, views: Views) -> InHoles | None:
+        """Choose on held-out entries how the latent model and the nearest rows complete holes together; None without holes."""
+        if not views.holes:
+            return None
+        weight, factor, alone, self.choice_["holes"] = choose_holes(views, Fitter(self.seed_, self.settled_))
+        return weight, factor, alone
 
     def _compare(
         self, views: Views, hidden: np.ndarray, names: list[str], progress: Progress, engine: Engine | None

@@ -19,6 +19,7 @@ from calmrl.latent.rows import group_rows
 ALPHAS = tuple(10.0**power for power in range(-1, 6))
 DISTANCE_BYTES = 1 << 26
 Ranking = Callable[[list[Tensor]], tuple[Tensor, Tensor]]
+Shared = dict[int, Any]  # per source modality, what a method knows of it and the missing modality
 
 
 class MemoryImputer(BlockImputer):
@@ -48,11 +49,13 @@ class MemoryImputer(BlockImputer):
         std = [torch.zeros_like(block) for block in imputed] if with_std else []
         values = [v if v is None else v.detach() for v in views.rows(0, len(views))]  # what is imputed is a constant
         patterns, order, bounds = group_rows(views.present)
-        for p, pattern in enumerate(patterns):
-            rows = order[bounds[p] : bounds[p + 1]]
-            seen = {m: v[rows].double().cpu() for m, v in enumerate(values) if v is not None and bool(pattern[m])}
-            for m in (~pattern).nonzero()[:, 0].tolist():
-                guess, deviation = self._predict(seen, m, with_std)
+        for m in range(len(self.names_)):
+            shared: Shared = {}
+            for p in (~patterns[:, m]).nonzero()[:, 0].tolist():
+                rows = order[bounds[p] : bounds[p + 1]]
+                observed = zip(values, patterns[p].tolist(), strict=True)
+                seen = {j: v[rows].double().cpu() for j, (v, has) in enumerate(observed) if v is not None and has}
+                guess, deviation = self._predict(seen, m, with_std, shared)
                 imputed[m][rows] = guess.to(device)
                 if with_std:
                     std[m][rows] = deviation.to(device)
@@ -65,10 +68,10 @@ class MemoryImputer(BlockImputer):
     def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.fit({name: tensors[f"rows.{name}"] for name in meta["names"]}, tensors["present"])
 
-    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
+    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool, shared: Shared) -> tuple[Tensor, Tensor]:
         """(mean, deviation), each (n, d_m), of modality m for rows whose observed modalities are `seen`.
 
-        Without `with_std` nobody reads the deviation: it may be anything.
+        Without `with_std` nobody reads the deviation: it may be anything. Patterns share what one source knows of m.
         """
         n = len(next(iter(seen.values())))
         return self.mean_[m].cpu().expand(n, -1), self.std_[m].cpu().expand(n, -1)
@@ -96,12 +99,12 @@ class MeanImputer(MemoryImputer):
 class NeighbourImputer(MemoryImputer):
     """Averages remembered rows that have the missing modality; a subclass says which ones, and with which weights."""
 
-    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
-        mean, deviation = super()._predict(seen, m, with_std)
+    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool, shared: Shared) -> tuple[Tensor, Tensor]:
+        mean, deviation = super()._predict(seen, m, with_std, shared)
         pool = self._pool(list(seen), m)
         if not len(pool):
             return mean, deviation
-        values, nearest = self.rows_[m].cpu()[pool], self._ranking(list(seen), m, pool)
+        values, nearest = self.rows_[m].cpu()[pool], self._ranking(list(seen), m, pool, shared)
         guesses, spreads = [], []
         step = max(1, DISTANCE_BYTES // (8 * len(pool)))
         for start in range(0, len(mean), step):
@@ -118,7 +121,7 @@ class NeighbourImputer(MemoryImputer):
         return self.present_[:, m].nonzero()[:, 0].cpu()
 
     @abstractmethod
-    def _ranking(self, seen: list[int], m: int, pool: Tensor) -> Ranking:
+    def _ranking(self, seen: list[int], m: int, pool: Tensor, shared: Shared) -> Ranking:
         """Observed blocks of some rows -> (places in the pool, weights that add up to 1), each (rows, neighbours)."""
 
 
@@ -153,17 +156,17 @@ class KNNImputer(NeighbourImputer):
         pool = super()._pool(seen, m)
         return pool[self.present_.cpu()[pool][:, seen].any(1)]
 
-    def _ranking(self, seen: list[int], m: int, pool: Tensor) -> Ranking:
+    def _ranking(self, seen: list[int], m: int, pool: Tensor, shared: Shared) -> Ranking:
         memory = [self.rows_[j].cpu()[pool] for j in seen]
-        shared = self.present_.cpu()[pool][:, seen].double()  # (pool, seen)
-        entries = shared @ torch.tensor([float(self.widths_[j]) for j in seen], dtype=torch.float64)
+        both = self.present_.cpu()[pool][:, seen].double()  # (pool, seen)
+        entries = both @ torch.tensor([float(self.widths_[j]) for j in seen], dtype=torch.float64)
         count = min(self.n_neighbors, len(pool))
 
         def nearest(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
             distance = torch.zeros((), dtype=torch.float64)
             for column, (mine, theirs) in enumerate(zip(rows, memory, strict=True)):
                 square = mine.square().sum(1)[:, None] + theirs.square().sum(1) - 2 * mine @ theirs.T
-                distance = distance + square * shared[:, column]  # rows of absent modalities are zero, not NaN
+                distance = distance + square * both[:, column]  # rows of absent modalities are zero, not NaN
             at = (distance / entries).topk(count, largest=False).indices
             return at, torch.full(at.shape, 1 / count, dtype=torch.float64)
 
@@ -197,7 +200,7 @@ class RidgeImputer(MemoryImputer):
         super().__init__(blocks=blocks)
         self.min_rows = min_rows
 
-    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
+    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool, shared: Shared) -> tuple[Tensor, Tensor]:
         use = list(seen)
         while use:
             rows = self.present_[:, [*use, m]].all(1)
@@ -206,7 +209,7 @@ class RidgeImputer(MemoryImputer):
             have = self.present_[self.present_[:, m]]
             use.remove(min(use, key=lambda j: int(have[:, j].sum())))
         if not use:
-            return super()._predict(seen, m, with_std)
+            return super()._predict(seen, m, with_std, shared)
         given = torch.cat([self.rows_[j][rows] for j in use], dim=1).cpu().numpy()
         target = self.rows_[m][rows].cpu().numpy()
         model = RidgeCV(alphas=ALPHAS).fit(given, target)
@@ -269,24 +272,34 @@ class KnowledgeBridgerImputer(NeighbourImputer):
         self.temperature = temperature
         self.landmarks = landmarks
 
-    def _ranking(self, seen: list[int], m: int, pool: Tensor) -> Ranking:
-        present, direction = self.present_.cpu()[pool], self._directions(self.rows_[m].cpu()[pool], m)
-        shared = present[:, seen].T.double()  # (seen, pool)
-        memory = [self._directions(self.rows_[j].cpu()[pool], j) * shared[c, :, None] for c, j in enumerate(seen)]
-        marks = [self._landmarks(present[:, j]) for j in seen]
-        relations = [_profile(direction @ direction[at].T) for at in marks]  # (pool, landmarks)
+    def _ranking(self, seen: list[int], m: int, pool: Tensor, shared: Shared) -> Ranking:
+        for j in seen:
+            if j not in shared:
+                shared[j] = self._related(j, m, pool)
+        sources = [shared[j] for j in seen]
+        count = self.present_.cpu()[pool][:, seen].sum(1).clamp(min=1)
 
         def nearest(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
             likeness = agreement = torch.zeros((), dtype=torch.float64)
-            for j, block, theirs, at, relation in zip(seen, rows, memory, marks, relations, strict=True):
+            for j, block, (theirs, marks, relations) in zip(seen, rows, sources, strict=True):
                 mine = self._directions(block, j)
                 likeness = likeness + mine @ theirs.T
-                agreement = agreement + _profile(mine @ theirs[at].T) @ relation.T / len(seen)
-            score = (1 - self.structure) * likeness / shared.sum(0).clamp(min=1) + self.structure * agreement
+                agreement = agreement + _profile(mine @ marks.T) @ relations.T / len(seen)
+            score = (1 - self.structure) * likeness / count + self.structure * agreement
             best = score.topk(min(self.n_candidates, len(pool)), dim=1)
             return best.indices, torch.softmax(best.values / self.temperature, dim=1)
 
         return nearest
+
+    def _related(self, j: int, m: int, pool: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(directions of the pool in modality j, zero where absent; those of landmarks; relations to these in modality m)."""
+        has, direction = self.present_.cpu()[pool, j], self._directions(self.rows_[m].cpu()[pool], m)
+        theirs, at = self._directions(self.rows_[j].cpu()[pool], j) * has[:, None], self._landmarks(has)
+        return (
+            theirs,
+            theirs[at],
+            _profile(direction @ direction[at].T),
+        )  # (pool, d_j), (landmarks, d_j), (pool, landmarks)
 
     def _directions(self, block: Tensor, m: int) -> Tensor:
         """Centred rows of unit length."""

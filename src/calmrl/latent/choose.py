@@ -32,6 +32,7 @@ from calmrl.latent.rows import Source
 SEARCH_ROWS = 10_000
 MARGIN = 0.005  # errors closer than this are not told apart
 LATENTS = (2, 4, 8, 16, 32, 64, 128)
+SOON = 64  # latents, beyond which sizes wait until noise and prior are chosen: their trials cost most
 PRIORS = (0.0, 10.0, 100.0, 300.0, 1000.0)
 COMPONENTS = (3, 10, 30)
 COMPONENT_PRIORS = (10.0, 100.0)
@@ -199,7 +200,7 @@ def choose(
         whitening=0.0 if whitening == "auto" else float(whitening),
     )
     if latent_dim == "auto":
-        search.walk("latent_dim", latents, start)
+        search.walk("latent_dim", [size for size in latents if size <= SOON], start)
     else:
         search.attempt(start)
     search.along("noise", noises)

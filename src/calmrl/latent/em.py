@@ -152,6 +152,8 @@ def _solve(gram: Tensor, target: Tensor) -> Tensor:
     chol, bad = torch.linalg.cholesky_ex(gram)
     if bool(bad.any()):
         return torch.linalg.solve(gram, target.mT).mT
+    if target.shape[-2] == 1:
+        return torch.cholesky_solve(target.mT, chol).mT
     return target @ torch.cholesky_inverse(chol)
 
 
