@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from calmrl._support.arguments import Count, Seed
@@ -92,7 +92,7 @@ def _nothing_hidden() -> dict[str, SettingSection]:
     return {AS_IS: SettingSection(kind=AS_IS)}
 
 
-Settings = Annotated[dict[str, SettingSection], Field(min_length=1)]
+Settings = Annotated[dict[str, SettingSection], BeforeValidator(_shorthand), Field(min_length=1)]
 
 
 class DatasetSection(Section):
@@ -103,11 +103,6 @@ class DatasetSection(Section):
     settings: Settings | None = None
     relevant_by: str | None = None
     steps: Count | None = None
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _as_is(cls, value: Any) -> Any:
-        return _shorthand(value)
 
     @model_validator(mode="after")
     def _plain_source(self) -> DatasetSection:
@@ -144,11 +139,6 @@ class CompareConfig(Section):
     table: Annotated[list[Literal["R@1", "R@5", "R@10", "MRR", "MedR"]], Field(min_length=1)] = Field(default=["R@1"])
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     workers: Annotated[int, Field(ge=0)] = 0
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _as_is(cls, value: Any) -> Any:
-        return _shorthand(value)
 
     @field_validator("methods")
     @classmethod

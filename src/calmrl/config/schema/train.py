@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Seed, Share
@@ -281,11 +281,28 @@ class CheckpointSection(Section):
     keep: Count = 2
 
 
+def check_method(name: str) -> str:
+    """A name that `calmrl train` takes for `method`."""
+    try:
+        method = find_method(name)
+    except InputError as error:
+        if str(error) == RENAMED:
+            raise ValueError(RENAMED) from None
+        *names, last = (f"'{known}'" for known, method in METHODS.items() if not method.ideal)
+        expected = f"{', '.join(names)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected}) from None
+    if method.ideal:
+        raise ValueError(f"{name} is a row of comparisons only; to train on complete rows, hide nothing")
+    if method.hubs is not None:
+        raise ValueError(f"{name} is a row of comparisons only: the model is the same without +{method.hubs}")
+    return name
+
+
 class TrainConfig(Section):
     """How `calmrl train` trains. No stages: no step is made, so that with `model.init: latent` it is the closed form."""
 
     kind: Literal["train"]
-    method: str = "aligner"
+    method: Annotated[str, AfterValidator(check_method)] = "aligner"
     root: str | None = None  # the folder that paths of features start from; by default where the command runs
     sources: Annotated[dict[str, SourceSection], Field(min_length=1)]
     modalities: list[str] | None = None
@@ -304,11 +321,6 @@ class TrainConfig(Section):
     log_every: Count = 10
     trackers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     seed: Seed = 0
-
-    @field_validator("method")
-    @classmethod
-    def _registered(cls, name: str) -> str:
-        return check_method(name)
 
     @model_validator(mode="before")
     @classmethod
@@ -367,23 +379,6 @@ class TrainConfig(Section):
     def chosen_objective(self) -> Section:
         """The objective, with the method's own where none is given."""
         return self.objective or ObjectiveSection.choose({"name": find_method(self.method).objective})
-
-
-def check_method(name: str) -> str:
-    """A name that `calmrl train` takes for `method`."""
-    try:
-        method = find_method(name)
-    except InputError as error:
-        if str(error) == RENAMED:
-            raise ValueError(RENAMED) from None
-        *names, last = (f"'{known}'" for known, method in METHODS.items() if not method.ideal)
-        expected = f"{', '.join(names)} or {last}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected}) from None
-    if method.ideal:
-        raise ValueError(f"{name} is a row of comparisons only; to train on complete rows, hide nothing")
-    if method.hubs is not None:
-        raise ValueError(f"{name} is a row of comparisons only: the model is the same without +{method.hubs}")
-    return name
 
 
 def fill_in(values: dict[str, Any]) -> dict[str, Any]:
