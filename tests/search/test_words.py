@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +15,8 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
 from calmrl import Index
-from calmrl.search.words import MOST, READ, Match, fused, matches, name_words, tokens
+from calmrl.encoders import ENCODERS, Encoder
+from calmrl.search.words import MOST, READ, Match, fused, joined, matches, name_words, tokens
 from tests.support.colour_world import ENCODED, NAMES, colour, make_folder, settings, write_picture, write_text
 
 SIZE = 40  # items of colours beside those with names
@@ -247,6 +251,56 @@ def test_names_are_texts_that_nobody_observed(own):
     assert index.add(folder).changed == ["grizzly"]
     assert index.item("grizzly").modalities == ("text", "image")
     assert len(index.search(text="1 2 3", k=100)) == SIZE + 3
+
+
+HUES = {
+    "scarlet": (1, 0.1, 0.1),
+    "emerald": (0.1, 0.9, 0.3),
+    "navy": (0.1, 0.2, 0.8),
+    "amber": (1, 0.7, 0.1),
+    "teal": (0.1, 0.6, 0.7),
+}
+SHADES = {"dark": 60, "deep": 90, "dim": 120, "mild": 150, "plain": 180, "light": 210, "bright": 240, "pale": 255}
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """A folder of pictures without texts, called by their colours; one of them wrongly."""
+    reader = ENCODERS["read"].load()
+
+    def in_numbers(text):
+        words = text.split()
+        hue, shade = (
+            next((HUES[w] for w in words if w in HUES), None),
+            next((SHADES[w] for w in words if w in SHADES), 0),
+        )
+        return text if hue is None else " ".join(str(round(shade * part)) for part in hue)
+
+    encoder = Encoder("text", reader.width, str, lambda texts: reader.encode([in_numbers(text) for text in texts]))
+    monkeypatch.setitem(ENCODERS, "read", replace(ENCODERS["read"], make=lambda: encoder))
+    folder = tmp_path / "colours"
+    folder.mkdir()
+    for (hue, parts), (shade, level) in product(HUES.items(), SHADES.items()):
+        shown = HUES["scarlet"] if (hue, shade) == ("navy", "plain") else parts
+        write_picture(folder / f"{shade}-{hue}.png", np.round(level * np.array(shown)))
+    names = {"text": "read", "image": "see"}
+    return Index.build(folder, tmp_path / "ix", names, model=settings(), base=None), folder
+
+
+def test_where_names_are_all_that_is_written_pictures_and_names_are_ranked_apart(pictures):
+    index, folder = pictures
+    items = {item.id: index.features_of(item.id) for item in index.items(limit=100)}
+    for words in ("160 15 15", "20 40 150"):
+        query = index.encoders().encode([{"text": words}])[0]
+        place = index.aligner.embed(query)[0]
+        shown = {id: float(index.aligner.embed({"image": z["image"][None]})[0] @ place) for id, z in items.items()}
+        cosine = {id: float(z["text"] @ query["text"][0] / np.linalg.norm(z["text"])) for id, z in items.items()}
+        want = joined(*(sorted(values, key=lambda id: -values[id]) for values in (shown, cosine)))
+        assert [hit.id for hit in index.search(text=words, k=10)] == want[:10]
+    write_text(folder / "pale-teal.txt", (255, 255, 255))
+    index.add(folder)
+    similarities = [hit.similarity for hit in index.search(text="160 15 15", k=100)]
+    assert similarities == sorted(similarities, reverse=True)  # there is a caption: as ever
 
 
 def test_names_that_say_nothing_stay_out(tmp_path):

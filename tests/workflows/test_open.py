@@ -34,7 +34,7 @@ def files_in(folder: Path) -> list[Path]:
 def test_made_once_and_then_brought_up_to_date(folder, tmp_path):
     before, told = files_in(folder), []
     opened = open_index(folder, report=told.append)
-    assert opened.done == "made"
+    assert opened.done == "the index is made"
     assert told[0] == f"{folder}: 12 items: 8 texts and 12 pictures"
     assert told[1] == f"making its index in {index_of(folder)}; the files stay as they are"
     assert Path(opened.index.path) == index_of(folder)
@@ -80,7 +80,7 @@ def test_files_of_another_kind(folder):
     write_sound(folder / "dark" / "c2.wav", colour(2))
     told = []
     opened = open_index(folder, report=told.append)
-    assert opened.done == "made again"
+    assert opened.done == "the index is made again"
     assert "sound came after it was made, so it is made again" in told
     assert opened.index.search(sound=folder / "dark" / "c2.wav")[0].id == "dark/c2"
     assert open_index(folder).done == "nothing has changed"
@@ -93,7 +93,7 @@ def test_an_index_that_is_made_again_under_a_reader(folder):
     with locked(index_of(folder)), pytest.raises(InputError, match="another run is writing"):
         open_index(folder)
     again = open_index(folder)
-    assert (again.done, len(again.index)) == ("made again", 11)  # what was removed on purpose stays out
+    assert (again.done, len(again.index)) == ("the index is made again", 11)  # what was removed on purpose stays out
     assert reader.search(sound=folder / "dark" / "c2.wav")[0].id == "dark/c2"
     assert open_index(folder).done == "nothing has changed"
 
@@ -167,7 +167,7 @@ def test_a_place_that_cannot_be_written_to(folder, tmp_path, monkeypatch):
 
 def test_an_index_at_an_address(folder, tmp_path):
     place = f"file://{tmp_path}/remote"
-    assert open_index(folder, place).done == "made"
+    assert open_index(folder, place).done == "the index is made"
     assert open_index(folder, place).done == "nothing has changed"
 
 
@@ -205,7 +205,7 @@ def test_places_in_the_cache(tmp_path, monkeypatch):
 def test_the_commands(folder, calmrl, monkeypatch):
     code, out, err = calmrl("search", str(folder), "the colour 1 2 3", "-k", "3", "--json")
     assert code == 0, err
-    assert err.splitlines()[0] == f"{folder} is no index: searching that of its files, {index_of(folder)}"
+    assert err.splitlines()[0] == f"searching the index of {folder}: {index_of(folder)}"
     assert '"found": [' in out
     code, out, err = calmrl("search", str(folder), "c5", "-k", "1")
     assert (code, err.splitlines()[1]) == (0, "nothing has changed")

@@ -27,7 +27,7 @@ EXAMPLE = """Example:
 
 FOUND_BY = {"name": "name", "words": "words", "file": "same file"}
 VERDICTS = {
-    "nothing close": "nothing close: of ten queries for items that are here, nine fare better",
+    "nothing close": "nothing close: nine of ten queries for items that are here are nearer to them",
     "perhaps": "perhaps: queries for what is not here often find hits as near as these",
 }
 
@@ -107,7 +107,7 @@ def _served(index: str, place: str | None, own: bool, request: dict[str, Any]) -
     if found is None or "declined" in found:
         return None
     if not own:
-        note(f"{index} is no index: searching that of its files, {at}")
+        note(f"searching the index of {index}: {at}")
         note("nothing has changed")
     elif found["changes"]:
         note(found["changes"])
@@ -129,7 +129,7 @@ def _opened(index: str, place: str | None, own: bool) -> Index:
     from calmrl.workflows.index import open_index
 
     where = place or index_of(index)
-    note(f"{index} is no index: searching that of its files, {where}")
+    note(f"searching the index of {index}: {where}")
     told: list[str] = []
     with Progress() as progress:
         found = open_index(index, place, progress=progress, report=told.append)

@@ -263,7 +263,7 @@ class Hit(_Described):
     similarity: float | None
     found: list[str] = Field(description="What found it: name, words, file or vectors.")
     weak: bool | None = Field(
-        description="Of ten queries for items that are here, nine fare better; null where no level is known."
+        description="Nine of ten queries for items that are here are nearer to them; null where no level is known."
     )
     close: bool | None = Field(
         description="Of ten queries for what is not here, nine find nothing as near; null where no level is known."

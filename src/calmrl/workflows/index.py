@@ -60,7 +60,7 @@ def index(
 
 @dataclass(frozen=True)
 class OpenedIndex:
-    """An index, and what was done to have it: "made", "3 added, 1 removed", or "nothing has changed".
+    """An index, and what was done to have it: "the index is made", "3 added, 1 removed", or "nothing has changed".
 
     Examples
     --------
@@ -113,7 +113,7 @@ def open_index(
     place = index_of(source) if index is None else index
     if not (is_index(place) if is_remote(place) else holds_index(place)):
         report(f"making its index in {place}; the files stay as they are")
-        return OpenedIndex(_made(opened, place, ocr, progress, report), "made")
+        return OpenedIndex(_made(opened, place, ocr, progress, report), "the index is made")
     report(f"its index is {place}")
     there = Index.open(place)
     if there.layout["source"] != {"type": opened.form, "path": opened.root}:
@@ -122,7 +122,7 @@ def open_index(
     reads = ocr and not there.layout.get(OCR)
     if (new or reads) and _is_plain(there, opened):
         why = f"{listed(new)} came after it was made" if new else "it was made without words in pictures"
-        return OpenedIndex(_made_again(opened, there, why, ocr, progress, report), "made again")
+        return OpenedIndex(_made_again(opened, there, why, ocr, progress, report), "the index is made again")
     if reads:
         raise InputError(f"{place} was made without words in pictures; make another one with calmrl index --ocr")
     if opened.form == FOLDER and not there.folder_changes():
