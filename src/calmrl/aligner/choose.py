@@ -86,7 +86,7 @@ class CandidateSearch:
         return max(scores, key=lambda candidate: scores[candidate])
 
     def run(self, grid: Grid) -> Candidate:
-        """Row scaling first, then features, and of the best of them the second start; then whitening, latents and prior of
+        """Row scaling first, then features, of the best of them the second start, and relative representations; then whitening, latents and prior of
         features that are not far behind; last, all parts of the best once more, for one part may want another value after the
         others have changed."""
         form = grid.features[0]
@@ -94,10 +94,11 @@ class CandidateSearch:
         unit = self.best().unit_rows
         self.attempt(grid.first(form, unit) for form in grid.features)
         self.attempt(grid.wide_start(self.best().features, unit))
+        self.attempt(grid.relatives(self.best()))
         parts = (grid.whitenings, grid.latents, grid.priors)
         for form in self._not_far_behind():
             self._improve(form, *parts, self._beside)
-        while self._improve(self.best().features, *parts, grid.scalings, self._beside):
+        while self._improve(self.best().features, grid.relatives, *parts, grid.scalings, self._beside):
             pass
         return self.best()
 
@@ -107,6 +108,7 @@ class CandidateSearch:
             c
             for c, outcomes in self.tried.items()
             if c.second is None
+            and not c.relative
             and (c.features, c.unit_rows) == (chosen.features, chosen.unit_rows)
             and len(outcomes) == len(self.folds)
         ]
@@ -115,7 +117,7 @@ class CandidateSearch:
         if not few or not wide:
             return []
         first, second = (max(part, key=lambda c: score(self.tried[c])) for part in (few, wide))
-        return [replace(first, second=second)]
+        return [replace(first, second=second, relative=chosen.relative)]
 
     def _improve(self, form: str, *parts: Callable[[Candidate], list[Candidate]]) -> bool:
         """Try other values of one part after the other, each from the best so far; whether there was any to try."""
@@ -217,7 +219,8 @@ def choose(
     judged = [_judged(search, fold) for fold in range(folds)]
     steps, refined, better = steps_worth(search.folds, winner, search.tried[winner], refine, seed)
     smaller = DistributedFolds([Fold(names, parts[f - 1], parts[f], seed, landmarks) for f in range(folds)], engine)
-    grows = winner if bases else winner.parts[0]  # the first of two says as well what more rows bring
+    # the first of two says as well what more rows bring
+    grows = winner if bases or winner.relative else winner.parts[0]
     smaller.ahead([(f, grows) for f in range(folds)])
     fewer, more = [smaller.evaluate(f, grows) for f in range(folds)], search.tried[grows]
     judged, mixture, weights = better if steps else judged, None, OWN
