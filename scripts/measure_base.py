@@ -4,6 +4,7 @@
     python scripts/measure_base.py DIR                     three seeds, gallery of 250, 0 to 400 pairs
     python scripts/measure_base.py DIR --split item        siblings of a concept may be on both sides, as random rows are
     python scripts/measure_base.py DIR --captions          words for pictures, of which some have a caption
+    python scripts/measure_base.py DIR --time              processor time of an index and of a query, with and without a base
     python scripts/measure_base.py DIR --study             the rows and holes of `calmrl compare study`, with and without a base
     python scripts/measure_base.py DIR --calibration OUT   CalMRL and PMRL, both continued from a base; resumes in OUT
 
@@ -45,6 +46,7 @@ PAIRS = (0, 25, 50, 150, 400)
 COLLECTIONS = ("stamps", "emoji", "clipart")
 GALLERY = 250
 POOL = 500  # pictures of an index
+QUERIES = 200  # by which one is timed
 DIRECTIONS = ("image->text", "text->image")
 WIDTH = 256  # of the vectors that heads start from
 MODALITIES = {  # modality of a comparison -> columns of a source
@@ -66,6 +68,7 @@ def main() -> None:
     parser.add_argument("--study", action="store_true", help="the rows of the study instead")
     parser.add_argument("--captions", action="store_true", help="search an index in which some pictures have a caption")
     parser.add_argument("--calibration", type=Path, metavar="OUT", help="compare CalMRL and PMRL from a base instead")
+    parser.add_argument("--time", action="store_true", help="what a base costs")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     sources = {path.stem: read(path) for path in sorted(options.features.glob("*.npz"))}
@@ -76,11 +79,16 @@ def main() -> None:
     if options.calibration is not None:
         calibration(sources, options.only or COLLECTIONS, seeds, options.calibration)
         return
+    if options.time:
+        timed(sources)
+        return
     if options.study:
         study(sources, options.only or ("stamps", "emoji"), seeds)
         return
     print(
-        "| collection | pairs | base | own | side by side | share of own | expected covers | s |\n" + "|---" * 8 + "|"
+        "| collection | pairs | base | own | side by side | share of own | expected covers | processor s |\n"
+        + "|---" * 8
+        + "|"
     )
     for name in options.only or COLLECTIONS:
         base = make(sources, SOURCES, without=name)
@@ -129,12 +137,8 @@ def captioned(sources: dict[str, Rows], names: Iterable[str], seeds: range) -> N
 def in_index(rows: Rows, items: np.ndarray, captions: int, base: Aligner) -> list[float]:
     """R@1 in percent of all items and of those without a caption, by similarity, and the same as answered."""
     asked = rows["text2" if "text2" in rows else "text"][items].astype(np.float32)
-    z = {"image": rows["image"][items].astype(np.float32), "text": rows["text"][items].astype(np.float32)}
-    z["text"][captions:] = np.nan
-    present = np.stack([~np.isnan(values).any(1) for values in z.values()], axis=1)
-    meta = meta_table(len(items), ids=[str(number) for number in range(len(items))])
     with tempfile.TemporaryDirectory() as folder:
-        index = Index.build(FeatureSet(z, present, meta, name="items"), Path(folder) / "index", base=base)
+        index = Index.build(items_with(rows, items, captions), Path(folder) / "index", base=base)
         first = []
         for number in np.flatnonzero(~np.isnan(asked).any(1)):
             hits = index.search(text=asked[number], k=len(items), words=False)
@@ -142,6 +146,33 @@ def in_index(rows: Rows, items: np.ndarray, captions: int, base: Aligner) -> lis
     right = 100 * np.array(first, float)
     lacking = np.flatnonzero(~np.isnan(asked).any(1)) >= captions
     return [right[:, 0].mean(), right[lacking, 0].mean(), right[:, 1].mean(), right[lacking, 1].mean()]
+
+
+def items_with(rows: Rows, items: np.ndarray, captions: int) -> FeatureSet:
+    """Pictures, of which the first so many have a caption."""
+    z = {"image": rows["image"][items].astype(np.float32), "text": rows["text"][items].astype(np.float32)}
+    z["text"][captions:] = np.nan
+    present = np.stack([~np.isnan(values).any(1) for values in z.values()], axis=1)
+    return FeatureSet(
+        z, present, meta_table(len(items), ids=[str(number) for number in range(len(items))]), name="items"
+    )
+
+
+def timed(sources: dict[str, Rows]) -> None:
+    """Processor seconds of an index of all clip art, half of it with a caption, milliseconds of a query, and megabytes."""
+    rows, base = sources["clipart"], make(sources, SOURCES)
+    held = np.flatnonzero(~np.isnan(rows["image"]).any(1) & ~np.isnan(rows["text"]).any(1))
+    print(f"{len(held)} items\n| | index, s | a query, ms | MB |\n" + "|---" * 4 + "|")
+    for name, given in 2 * (("without a base", None), ("with one", base)):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.process_time()
+            index = Index.build(items_with(rows, held, len(held) // 2), Path(folder) / "index", base=given)
+            built, began = time.process_time() - began, time.process_time()
+            for number in held[:QUERIES]:
+                index.search(text=rows["text"][number].astype(np.float32), k=10, words=False)
+            asked = 1000 * (time.process_time() - began) / QUERIES
+            size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6
+        print(f"| {name} | {built:.1f} | {asked:.1f} | {size:.0f} |", flush=True)
 
 
 def study(sources: dict[str, Rows], names: Iterable[str], seeds: range) -> None:
@@ -270,9 +301,9 @@ def trial(rows: Rows, concepts: np.ndarray, base: Aligner, pairs: int, seed: int
     z["text"][alone[::2]], z["image"][alone[1::2]] = np.nan, np.nan
     groups = concepts[train] if split == "concept" else None
     new = {name: values[test] for name, values in rows.items()}
-    began = time.perf_counter()
+    began = time.process_time()
     both = Aligner(base=base).fit(z, groups=groups)
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     unlinked = {name: values[alone] for name, values in z.items()}
     found = {
         "base": recalls(Aligner(base=base).fit(unlinked), new),
