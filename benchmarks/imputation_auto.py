@@ -4,8 +4,8 @@
 over masks; `ours_s` processor seconds of fit and impute, one thread. Data: `synth`, `digits`, `mfeat` (all complete),
 `stamps` (image, text and speech of the 785 items that are not letters or digits, as `load_dataset("stamps")` gives
 them) and, where asked for, `emoji` and `characters` (2,000 of them); blocks that are missing by nature stay missing and
-are not scored. Imputers are at their defaults; `gaussian auto` is the latent model with latents, components and noise on "auto", `auto
-without race` tries every candidate to the end.
+are not scored. Imputers are at their defaults; `gaussian auto` is the latent model with latents, components and noise on
+"auto", `auto without race` tries every candidate to the end.
 
 Hours in all, so it can run in parts and go on after an interruption:
 
