@@ -3,9 +3,9 @@
 `ratio` is the normalised error of the hidden blocks (squared error / squared deviation from the column mean), the mean
 over masks; `ours_s` processor seconds of fit and impute, one thread. Data: `synth`, `digits`, `mfeat` (all complete),
 `stamps` (image, text and speech of the 785 items that are not letters or digits, as `load_dataset("stamps")` gives
-them) and, where asked for, `characters` (2,000 of them); blocks that are missing by nature stay missing and are not scored.
-Imputers are at their defaults; `gaussian auto` is the latent model with latents, components and noise on "auto", `auto
-without race` tries every candidate to the end.
+them) and, where asked for, `emoji` and `characters` (2,000 of them); blocks that are missing by nature stay missing and
+are not scored. Imputers are at their defaults; `gaussian auto` is the latent model with latents, components and noise on
+"auto", `auto without race` tries every candidate to the end.
 
 Hours in all, so it can run in parts and go on after an interruption:
 
@@ -77,8 +77,8 @@ def data(name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
         features = load_dataset("stamps")
         rows = ~np.asarray(features.column("glyph"), dtype=bool)
         return {m: features.z[m][rows] for m in ("image", "text", "speech")}, features.present[rows, :3]
-    if name == "characters":
-        features = load_dataset("characters", rows=CHARACTERS)
+    if name in ("characters", "emoji"):
+        features = load_dataset(name, **({"rows": CHARACTERS} if name == "characters" else {}))
         return features.z, np.asarray(features.present)
     here = name == "mfeat" and "CALMRL_MFEAT" in os.environ
     z = load_dataset("mfeat").z if here else complete(name)

@@ -16,12 +16,12 @@ from calmrl.imputers.kernel import (
     LINEAR,
     Kernel,
     best_alpha,
-    fewer_columns,
     fit_regression,
     leave_one_out,
     linked,
     make_features,
 )
+from calmrl.imputers.simple import fewer_columns
 from calmrl.latent.held_out import normal_reach
 from tests.support.latent_data import from_model, normalised_error, random_present
 from tests.support.three_modalities import three

@@ -22,7 +22,7 @@ from calmrl.data.patterns import connected, rows_together
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks, fit_latent, state_of, with_state
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.imputers.simple import MeanImputer
+from calmrl.imputers.simple import MeanImputer, fewer_columns
 from calmrl.latent.held_out import normal_reach
 from calmrl.latent.rows import open_source
 
@@ -93,14 +93,6 @@ def best_alpha(p: Tensor, energy: Tensor, y: Tensor, alphas: tuple[float, ...]) 
     """(squared leave-one-out residual, summed; alpha) of the best alpha."""
     along = p.T @ y
     return min((float(leave_one_out(p, energy, y, alpha, along)[0].square().sum()), alpha) for alpha in alphas)
-
-
-def fewer_columns(y: Tensor) -> Tensor:
-    """(n, at most n) with the same Y Y^T: rows keep all their inner products, so that squared errors are the same."""
-    if y.shape[1] <= y.shape[0]:
-        return y
-    energy, axes = torch.linalg.eigh(y @ y.T)
-    return axes * energy.clamp(min=0).sqrt()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sklearn.linear_model import RidgeCV
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -210,12 +209,38 @@ class RidgeImputer(MemoryImputer):
             use.remove(min(use, key=lambda j: int(have[:, j].sum())))
         if not use:
             return super()._predict(seen, m, with_std, shared)
-        given = torch.cat([self.rows_[j][rows] for j in use], dim=1).cpu().numpy()
-        target = self.rows_[m][rows].cpu().numpy()
-        model = RidgeCV(alphas=ALPHAS).fit(given, target)
-        guess = torch.as_tensor(model.predict(torch.cat([seen[j] for j in use], dim=1).numpy()))
-        residual = torch.as_tensor(target - model.predict(given).reshape(target.shape)).std(0, correction=0)
-        return guess.reshape(-1, self.widths_[m]), residual.expand(len(guess), -1)
+        given = torch.cat([self.rows_[j][rows] for j in use], dim=1).cpu()
+        target = self.rows_[m][rows].cpu()
+        W, inside = _ridge(given - given.mean(0), target - target.mean(0))
+        guess = (torch.cat([seen[j] for j in use], dim=1) - given.mean(0)) @ W + target.mean(0)
+        return guess, (target - target.mean(0) - inside).std(0, correction=0).expand(len(guess), -1)
+
+
+def _ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(W, x W) of centred rows, with the strength of the least leave-one-out error, intercept refitted."""
+    wide = len(x) <= x.shape[1]
+    energy, axes = torch.linalg.eigh(x @ x.T if wide else x.T @ x)
+    energy = energy.clamp(min=0)
+    p = axes * energy.sqrt() if wide else x @ axes  # p^T p = diag(energy)
+    few = fewer_columns(y)
+    along, shares, fewer = p.T @ y, p.square(), p.T @ few
+
+    def error(alpha: float) -> float:
+        shrink = 1 / (energy + alpha)
+        left = (1 - 1 / len(x) - shares @ shrink).clamp(min=1e-8)
+        return float(((few - p @ (shrink[:, None] * fewer)) / left[:, None]).square().sum())
+
+    shrink = 1 / (energy + min(ALPHAS, key=error))
+    W = x.T @ (axes @ (shrink[:, None] * (axes.T @ y))) if wide else axes @ (shrink[:, None] * along)
+    return W, p @ (shrink[:, None] * along)
+
+
+def fewer_columns(y: Tensor) -> Tensor:
+    """(n, at most n) with the same Y Y^T: rows keep all their inner products, so that squared errors are the same."""
+    if y.shape[1] <= y.shape[0]:
+        return y
+    energy, axes = torch.linalg.eigh(y @ y.T)
+    return axes * energy.clamp(min=0).sqrt()
 
 
 class KnowledgeBridgerImputer(NeighbourImputer):

@@ -124,17 +124,20 @@ class Search:
             self.attempt(replace(best, **{name: value}))
 
     def components(self, counts: Sequence[int], strengths: Sequence[float], single: Trial) -> None:
-        """Mixtures that start from the best single component, with more components as long as that lowers the error."""
+        """Mixtures that start from the best single component, with more components as long as that lowers the error.
+
+        The strength that is best with the fewest components stays.
+        """
         base = self.models[single.settings]
         lowest = single.error
         for count in counts:
             shared = replace(single.settings, n_components=count, base_iterations=single.settings.iterations)
             settings = [replace(shared, component_prior=strength) for strength in strengths]
             self.ahead(settings, base)
-            error = min(self.attempt(one, base).error for one in settings)
-            if error >= lowest:
+            best = min((self.attempt(one, base) for one in settings), key=lambda trial: trial.error)
+            if best.error >= lowest:
                 return
-            lowest = error
+            lowest, strengths = best.error, (best.settings.component_prior,)
 
     def whitened(self, start: Settings, sizes: Sequence[int], powers: Sequence[float]) -> None:
         """Whitened features with many latents: the power at the smallest size, then larger sizes while the error falls."""
