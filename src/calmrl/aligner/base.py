@@ -29,7 +29,7 @@ from calmrl.aligner.crossvalidation import Fold, Outcome, Rows, outcome, score
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.posterior import AS_LEARNED, Columns, place, shortened
-from calmrl.aligner.space import Candidate, Space, direction, head_maps
+from calmrl.aligner.space import Candidate, Space, direction, head_maps, spread
 from calmrl.encoders.encoder_set import encoder_names
 from calmrl.errors import InputError
 from calmrl.latent.rows import Source
@@ -363,17 +363,6 @@ def ridge(x: Tensor, y: Tensor) -> Tensor:
         if found < error:
             best, error = s / (s.square() + penalty), found
     return vt.T @ (best[:, None] * part)
-
-
-def spread(vectors: Sequence[Tensor]) -> float:
-    """Standard deviation of the inner products between different modalities; 1 where there are none."""
-    products = [
-        vectors[a][:1000] @ vectors[b][:1000].T
-        for a, b in permutations(range(len(vectors)), 2)
-        if a < b and len(vectors[a]) and len(vectors[b])
-    ]
-    found = [float(part.std()) for part in products if part.numel() > 1]
-    return float(np.mean(found)) if found and np.mean(found) > 0 else 1.0
 
 
 def weights_of(share: float, mix: Sequence[float], spreads: Sequence[float]) -> Weights:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
+FEW = 4  # with fewer candidates, features that are mostly the best are taken for granted
+STRONGER = (1000.0, 1800.0)  # priors that many modalities want
 RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
 RACE_QUERIES = 100  # with fewer of them, one fold says too little to drop anything
 
@@ -86,18 +88,23 @@ class CandidateSearch:
         return max(scores, key=lambda candidate: scores[candidate])
 
     def run(self, grid: Grid) -> Candidate:
-        """Row scaling first, then features, and of the best of them the second start; then whitening, latents and prior of
-        features that are not far behind; last, all parts of the best once more, for one part may want another value after the
-        others have changed."""
+        """Row scaling first, then features, of the best of them the second start, and relative representations; then
+        whitening, latents and prior of features that are not far behind; last, all parts of the best once more, for one part
+        may want another value after the others have changed. With very few candidates, two priors of the last features."""
+        if self.most < FEW and len(grid.features) > 1:
+            first = grid.first(grid.features[-1], grid.unit_rows[0])
+            self.attempt([first, *(replace(first, prior=prior) for prior in grid.prior if prior in STRONGER)])
+            return self.best()
         form = grid.features[0]
         self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
         unit = self.best().unit_rows
         self.attempt(grid.first(form, unit) for form in grid.features)
         self.attempt(grid.wide_start(self.best().features, unit))
+        self.attempt(grid.relatives(self.best()))
         parts = (grid.whitenings, grid.latents, grid.priors)
         for form in self._not_far_behind():
             self._improve(form, *parts, self._beside)
-        while self._improve(self.best().features, *parts, grid.scalings, self._beside):
+        while self._improve(self.best().features, grid.relatives, *parts, grid.scalings, self._beside):
             pass
         return self.best()
 
@@ -107,6 +114,7 @@ class CandidateSearch:
             c
             for c, outcomes in self.tried.items()
             if c.second is None
+            and not c.relative
             and (c.features, c.unit_rows) == (chosen.features, chosen.unit_rows)
             and len(outcomes) == len(self.folds)
         ]
@@ -115,7 +123,7 @@ class CandidateSearch:
         if not few or not wide:
             return []
         first, second = (max(part, key=lambda c: score(self.tried[c])) for part in (few, wide))
-        return [replace(first, second=second)]
+        return [replace(first, second=second, relative=chosen.relative)]
 
     def _improve(self, form: str, *parts: Callable[[Candidate], list[Candidate]]) -> bool:
         """Try other values of one part after the other, each from the best so far; whether there was any to try."""
@@ -217,7 +225,8 @@ def choose(
     judged = [_judged(search, fold) for fold in range(folds)]
     steps, refined, better = steps_worth(search.folds, winner, search.tried[winner], refine, seed)
     smaller = DistributedFolds([Fold(names, parts[f - 1], parts[f], seed, landmarks) for f in range(folds)], engine)
-    grows = winner if bases else winner.parts[0]  # the first of two says as well what more rows bring
+    # the first of two says as well what more rows bring
+    grows = winner if bases or winner.relative else winner.parts[0]
     smaller.ahead([(f, grows) for f in range(folds)])
     fewer, more = [smaller.evaluate(f, grows) for f in range(folds)], search.tried[grows]
     judged, mixture, weights = better if steps else judged, None, OWN

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 import numpy as np
@@ -27,8 +27,15 @@ from torch import Tensor
 
 from calmrl._support.distributed import gather_objects, world
 from calmrl._support.engine import Engine
-from calmrl.aligner.features import FeatureMap, fit_kernel, fit_linear
-from calmrl.aligner.space import Candidate, Space, fit_space, side_by_side, source_of_features
+from calmrl.aligner.features import FeatureMap, fit_kernel, fit_linear, with_relative
+from calmrl.aligner.space import (
+    Candidate,
+    Space,
+    beside_relative,
+    fit_space,
+    side_by_side,
+    source_of_features,
+)
 from calmrl.arrays import Views
 from calmrl.latent.rows import Source
 from calmrl.metrics.retrieve import RelevantItems, ranks_of_scores, relevant_items
@@ -221,17 +228,23 @@ class Fold:
     seed: int
     landmarks: int
     spaces: dict[Candidate, Space] = field(default_factory=dict)
-    _mapped: dict[tuple[str, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(default_factory=dict)
+    _mapped: dict[tuple[str, bool, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(
+        default_factory=dict
+    )
 
     def bare(self) -> Fold:
         """The rows alone, to be sent elsewhere."""
         return Fold(self.names, self.train, self.held, self.seed, self.landmarks)
 
-    def mapped(self, features: str, unit: bool) -> tuple[list[FeatureMap], list[Tensor], list[Tensor]]:
+    def mapped(self, candidate: Candidate) -> tuple[list[FeatureMap], list[Tensor], list[Tensor]]:
         """(maps, features of training rows, features of held-out rows), before whitening."""
-        key = (features, unit)
+        key = (candidate.features, candidate.unit_rows, candidate.relative)
         if key not in self._mapped:
-            maps = fit_feature_maps(self.train, features, unit, self.seed, self.landmarks)
+            if candidate.relative:
+                maps, *_ = self.mapped(replace(candidate, relative=False))
+                maps = with_relative(maps, [self.train.of(m) for m in range(len(maps))], self.train.present, self.seed)
+            else:
+                maps = fit_feature_maps(self.train, *key[:2], self.seed, self.landmarks)
             train, held = (
                 [feature_map(rows.of(m)) for m, feature_map in enumerate(maps)] for rows in (self.train, self.held)
             )
@@ -240,7 +253,7 @@ class Fold:
 
     def whitened(self, candidate: Candidate) -> tuple[list[Tensor], list[Tensor]]:
         """Whitened features of training and held-out rows."""
-        maps, *parts = self.mapped(candidate.features, candidate.unit_rows)
+        maps, *parts = self.mapped(candidate)
         scales = [feature_map.scale(candidate.whitening) for feature_map in maps]
         train, held = ([f * s.to(f) for f, s in zip(part, scales, strict=True)] for part in parts)
         return train, held
@@ -256,9 +269,13 @@ class Fold:
                 train, _ = self.whitened(part)
                 source = source_of_features(self.names, train, self.train.present, shared=False)
                 self.spaces[part] = fit_space(source, part, self.seed)
-        maps, *_ = self.mapped(candidate.features, candidate.unit_rows)
-        self.spaces[candidate] = side_by_side(candidate, maps, [self.spaces[part] for part in candidate.parts])
-        return self.spaces[candidate]
+        maps, *_ = self.mapped(replace(candidate, relative=False))
+        space = side_by_side(candidate, maps, [self.spaces[part] for part in candidate.parts])
+        if candidate.relative:
+            maps, *_ = self.mapped(candidate)
+            space = beside_relative(space, maps, self.whitened(candidate)[0])
+        self.spaces[candidate] = space
+        return space
 
     def look(self, space: Space, candidate: Candidate, every: bool = False) -> Outcome:
         """What the held-out rows find in a space of the features of this candidate."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from calmrl._support.arguments import seed_of
+from calmrl._support.engine import one_thread
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted
-from calmrl.aligner.choose import choose, references_of
+from calmrl.aligner.choose import SEARCH_ROWS, choose, references_of
 from calmrl.aligner.crossvalidation import fit_feature_maps, hub_levels, sample
 from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere, expected_lines
-from calmrl.aligner.features import FeatureMap
+from calmrl.aligner.features import FeatureMap, with_relative
 from calmrl.aligner.posterior import place
 from calmrl.aligner.refine import refine_space
 from calmrl.aligner.rows import check_aligner, check_pairs, group_numbers, linked_rows, relevance_numbers
-from calmrl.aligner.space import Space, fit_all, head_maps, make_grid
+from calmrl.aligner.space import Space, beside_relative, fit_all, head_maps, make_grid
 from calmrl.aligner.storage import from_state, to_state
 from calmrl.arrays import Array, blocks_of_rows, check, to_tensor
 from calmrl.data.features.distributed_rows import DistributedArrays
@@ -102,7 +104,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     ----------
     choice_ : dict
         What was chosen, its score, and "candidates": all that were tried, on how many "folds", best first. "second" are the
-        settings of latents that stand beside those of the first; "latent_dim" counts both.
+        settings of latents that stand beside those of the first, "relative" says that relative representations do; "latent_dim"
+        counts all.
     expected_ : dict
         Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
         "low" to "high" for R@1. Directions that no row shows are not in it, unless a base can be quoted ("collections").
@@ -252,7 +255,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         if linked is None:
             self._rest_on(bases, source)
         else:
-            self._fit_own(linked, siblings, alike, bases)
+            small = source.rows <= SEARCH_ROWS
+            with one_thread() if small else nullcontext():  # else threads wait for each other most of the time
+                self._fit_own(linked, siblings, alike, bases)
         return self
 
     def _fit_own(
@@ -267,7 +272,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         searched = (self.candidates, self.folds, self.landmarks, self.refine)
         engine = None if source.distributed is None else source.distributed.rows.engine
         needed = any(name not in names for name in self.modalities_)
-        choice = choose(names, rows, source.rows, grid, *searched, seed, engine, bases, needed, self.hubs)
+        with one_thread():  # no fold has more rows than SEARCH_ROWS
+            choice = choose(names, rows, source.rows, grid, *searched, seed, engine, bases, needed, self.hubs)
         if bases and choice.mixture is None:
             self._rest_on(bases, source)  # nothing can be held out that says how much the own space is worth
             return
@@ -275,8 +281,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
         space = fit_all(source, maps, candidate, seed)
         features = []
-        if choice.refine_steps or choice.mixture is not None:
+        if candidate.relative:
+            maps = with_relative(maps, [rows.of(m) for m in range(len(maps))], rows.present, seed)
+        if candidate.relative or choice.refine_steps or choice.mixture is not None:
             features = [lift(rows.of(m)) * lift.scale(candidate.whitening) for m, lift in enumerate(maps)]
+        if candidate.relative:
+            space = beside_relative(space, maps, features)
         if choice.refine_steps:
             space = refine_space(space, features, rows.present, choice.refine_steps, seed)
         self.names_, self.feature_maps_, self.space_ = source.names, maps, space

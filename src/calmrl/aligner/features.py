@@ -8,16 +8,24 @@ For the rows x of one modality, centred and, with `unit`, scaled to length one:
 the features are the leading principal directions of the centred kernel, in closed form, with variances l_i. Partial
 whitening divides direction i by l_i^(p/2): p = 0 leaves it as it is, p = 1 makes all directions count alike.
 
+Beside these an item may be described by how near it is to training rows, its relative representation: with u the linear
+features divided by the root of their standard deviation and scaled to unit length, a_1 ... a_N those of training rows,
+
+    r_i(x) = max(0, u . a_i)^2,    0 where row i lacks the modality,
+
+scaled to unit length. Number i means row i in every modality, so that modalities are comparable without anything learned.
+
 Features are computed in float64, whatever the dtype of the rows: a direction with a share r of the largest variance multiplies
 rounding errors by about 1/r, and shares down to RANK are kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from calmrl._support.linalg import principal_directions
 from calmrl.arrays import blocks_of_rows
@@ -32,8 +40,27 @@ RANK = 1e-10  # directions with less than this share of the largest variance are
 
 
 @dataclass(frozen=True)
+class Relative:
+    """A map from prepared rows (n, d) to how near each is to N training rows, (n, N); no row is longer than one."""
+
+    offset: Tensor  # (d,)
+    projection: Tensor  # (d, r)
+    anchors: Tensor  # (N, r), of length one; zero for rows that lack the modality
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """(n, N) of rows in float64."""
+        offset, projection, anchors = (part.to(rows) for part in (self.offset, self.projection, self.anchors))
+        near = normalize((rows - offset) @ projection, dim=1) @ anchors.T
+        return normalize(near.clamp_(min=0).square_(), dim=1)
+
+
+@dataclass(frozen=True)
 class FeatureMap:
-    """A map x -> features, (n, d) -> (n, r). For the linear form `landmarks` is empty and `projection` is (d, r)."""
+    """A map x -> features, (n, d) -> (n, r). For the linear form `landmarks` is empty and `projection` is (d, r).
+
+    With `relative`, its N numbers stand beside those of the landmarks or columns: `offset` and `projection` have N more rows,
+    and the last of the r features, `beside` of them, come from there alone.
+    """
 
     centre: Tensor  # (d,)
     unit: bool
@@ -42,6 +69,8 @@ class FeatureMap:
     offset: Tensor  # (n_landmarks,) or (d,): subtracted before the projection
     projection: Tensor  # (n_landmarks, r) or (d, r)
     variance: Tensor  # (r,)
+    relative: Relative | None = None
+    beside: int = 0
 
     @property
     def width(self) -> int:
@@ -65,15 +94,18 @@ class FeatureMap:
         for start, stop in blocks_of_rows(len(x), 32 * len(matrix), KERNEL_BYTES):
             rows = prepared(x[start:stop].double(), centre, self.unit)
             compared = kernel(rows, landmarks, *self.shape.tolist()) if len(landmarks) else rows
+            if self.relative is not None:
+                compared = torch.cat([compared, self.relative(rows)], dim=1)
             parts.append(compared.sub_(offset) @ matrix)
         return torch.cat(parts) if parts else matrix.new_zeros((0, matrix.shape[1]))
 
     def scale(self, whitening: float) -> Tensor:
-        """l_i^(-p/2), (r,), times the number that makes the mean variance of the scaled features one."""
-        positive = self.variance > 0
-        scale = torch.where(positive, torch.where(positive, self.variance, 1.0) ** (-whitening / 2), 0.0)
-        mean = (scale.square() * self.variance).mean()
-        return scale / mean.sqrt() if mean > 0 else torch.ones_like(scale)
+        """l_i^(-p/2), (r,), times the number that makes the mean variance of the scaled features one; 1 for relative ones."""
+        own, beside = self.variance[: self.width - self.beside], torch.ones(self.beside).to(self.variance)
+        positive = own > 0
+        scale = torch.where(positive, torch.where(positive, own, 1.0) ** (-whitening / 2), 0.0)
+        mean = (scale.square() * own).mean()
+        return torch.cat([scale / mean.sqrt() if mean > 0 else torch.ones_like(scale), beside])
 
 
 def prepared(x: Tensor, centre: Tensor, unit: bool) -> Tensor:
@@ -130,6 +162,46 @@ def fit_kernel(x: Tensor, unit: bool, generator: torch.Generator, landmarks: int
     projection = vectors / _root(values)
     projection = projection - projection.mean(0)  # so that (k - offset) @ projection is centred in both arguments
     return FeatureMap(centre, unit, rows, x.new_tensor(shape), offset, projection, values / n)
+
+
+ANCHORS = 1000  # rows that relative representations compare with, at most
+RELATIVE_WHITENING = 0.5
+RELATIVE_DIRECTIONS = 256
+
+
+def with_relative(maps: list[FeatureMap], values: list[Tensor], present: Tensor, seed: int) -> list[FeatureMap]:
+    """The maps with relative representations beside their features; `values[m]` are the rows of `present` that have m.
+
+    Of the N numbers, in which all modalities lie together, the leading RELATIVE_DIRECTIONS principal directions are kept.
+    """
+    several = (present.sum(1) > 1).nonzero()[:, 0]  # the others would say something about one modality alone
+    order = torch.randperm(len(several), generator=torch.Generator().manual_seed(seed)).to(several.device)
+    anchors = several[order[:ANCHORS]].sort().values
+    number = present.long().cumsum(0) - 1
+    relatives, gram = [], values[0].new_zeros((len(anchors), len(anchors)), dtype=torch.float64)
+    for m, x in enumerate(values):
+        linear = fit_linear(x, maps[m].unit)
+        projection = linear.projection * linear.scale(RELATIVE_WHITENING)
+        rows = prepared(x.double(), maps[m].centre.to(x.device, torch.float64), maps[m].unit)
+        there = present[anchors, m]
+        own = normalize((rows[number[anchors[there], m]] - linear.offset) @ projection, dim=1)
+        table = own.new_zeros((len(anchors), own.shape[1]))
+        table[there] = own
+        relatives.append(Relative(linear.offset, projection, table))
+        near = relatives[-1](rows)
+        gram = gram + near.T @ near
+    _, directions = _leading(gram, RELATIVE_DIRECTIONS)
+    return [
+        replace(
+            lift,
+            offset=torch.cat([lift.offset, lift.offset.new_zeros(len(anchors))]),
+            projection=torch.block_diag(lift.projection, directions),
+            variance=torch.cat([lift.variance, lift.variance.new_ones(directions.shape[1])]),
+            relative=relative,
+            beside=directions.shape[1],
+        )
+        for lift, relative in zip(maps, relatives, strict=True)
+    ]
 
 
 def _centre(x: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ def _fitted(aligner: Aligner, rows: Rows) -> Aligner:
     candidate = _chosen(aligner)
     fold = Fold(names, rows, rows.take(torch.arange(0)), seed, aligner.landmarks)
     space = fold.fit(candidate)
-    maps, *_ = fold.mapped(candidate.features, candidate.unit_rows)
+    maps, *_ = fold.mapped(candidate)
     features, _ = fold.whitened(candidate)
     if choice["refine_steps"]:
         space = refine_space(space, features, rows.present, choice["refine_steps"], seed)
@@ -76,11 +76,14 @@ def _fitted(aligner: Aligner, rows: Rows) -> Aligner:
 
 def _chosen(aligner: Aligner) -> Candidate:
     """The candidate that was fitted; `choice_` counts the latents of both of its parts together."""
-    first = {part.name: aligner.choice_[part.name] for part in fields(Candidate) if part.name != "second"}
-    if "second" not in aligner.choice_:
+    first = {part.name: aligner.choice_[part.name] for part in fields(Candidate) if part.name in aligner.choice_}
+    first["latent_dim"] -= aligner.feature_maps_[0].beside
+    if "second" not in first:
         return Candidate(**first)
-    second = Candidate(**aligner.choice_["second"])
+    second = Candidate(**first["second"])
     assert aligner.space_ is not None, "there is no own space"
-    most = sum(len(weight) for weight in aligner.space_.weight)
+    most = sum(
+        len(weight) - lift.beside for weight, lift in zip(aligner.space_.weight, aligner.feature_maps_, strict=True)
+    )
     first["latent_dim"] -= min(second.latent_dim, most)
-    return Candidate(**first, second=second)
+    return Candidate(**{**first, "second": second})

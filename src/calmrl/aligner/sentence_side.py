@@ -52,7 +52,7 @@ def to_sentence_transformer(aligner: Aligner, model: Any, modality: str = "text"
         raise InputError(f'the aligner has no modality "{modality}"; it has {", ".join(aligner.modalities_)}')
     m = aligner.names_.index(modality)
     feature_map = aligner.feature_maps_[m]
-    if len(feature_map.landmarks):
+    if len(feature_map.landmarks) or feature_map.relative is not None:
         raise InputError(
             f'"{modality}" has kernel features, which sentence-transformers has no module for; '
             'fit Aligner(features="linear"), or use aligner.embed'

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import permutations
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,16 +37,19 @@ class Candidate:
     latent_dim: int
     prior: float
     second: Candidate | None = None  # of the same features and row scaling; its latents stand beside the others
+    relative: bool = False  # whether relative representations stand beside the latents
 
     def row(self) -> dict[str, Any]:
         """As a plain dict."""
-        own = {key: value for key, value in asdict(self).items() if key != "second"}
-        return own if self.second is None else {**own, "second": self.second.row()}
+        own = {key: value for key, value in asdict(self).items() if key not in ("second", "relative")}
+        own |= {} if self.second is None else {"second": self.second.row()}
+        return {**own, "relative": True} if self.relative else own
 
     @property
     def parts(self) -> list[Candidate]:
         """The candidates whose latents stand side by side, each by itself."""
-        return [self] if self.second is None else [replace(self, second=None), self.second]
+        first = replace(self, second=None, relative=False)
+        return [first] if self.second is None else [first, self.second]
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Grid:
     latent_dim: dict[str, tuple[int, ...]]
     prior: tuple[float, ...]
     wide: dict[str, tuple[int, float]]  # empty where the number of latents is fixed
+    relative: bool  # whether relative representations may stand beside the latents
 
     def first(self, features: str, unit_rows: bool) -> Candidate:
         """The candidate that is tried first for these features and this row scaling."""
@@ -84,6 +91,10 @@ class Grid:
         place = ladder.index(chosen.prior)
         return [replace(chosen, prior=prior, second=None) for prior in ladder[max(0, place - 1) : place + 2]]
 
+    def relatives(self, chosen: Candidate) -> list[Candidate]:
+        """The same with relative representations beside it."""
+        return [replace(chosen, relative=True)] if self.relative else []
+
     def scalings(self, chosen: Candidate) -> list[Candidate]:
         """The same with either row scaling."""
         return [replace(chosen, unit_rows=unit, second=None) for unit in self.unit_rows]
@@ -99,6 +110,7 @@ def make_grid(features: str, unit_rows: bool | str, whitening: Any, latent_dim: 
         {form: LATENTS[form] if free[0] else (int(latent_dim),) for form in FEATURES},
         PRIORS if free[1] else (float(prior),),
         {form: (many, weak if free[1] else float(prior)) for form, (many, weak) in WIDE.items() if free[0]},
+        free[0] and features != "linear",
     )
 
 
@@ -253,6 +265,38 @@ def side_by_side(candidate: Candidate, maps: list[FeatureMap], spaces: Sequence[
         bias.append(torch.cat([space.bias[m] * by for space, by in zip(spaces, scale, strict=True)]))
     information = [torch.block_diag(*blocks) for blocks in zip(*(space.information for space in spaces), strict=True)]
     return Space(weight, bias, information, torch.cat(scale))
+
+
+def beside_relative(space: Space, maps: list[FeatureMap], features: Sequence[Tensor]) -> Space:
+    """The space with the relative representations of `maps` beside its latents; `features` of training rows, per modality.
+
+    Both vary alike: the inner products of different modalities have the same standard deviation. In the posterior they count as
+    a latent that every modality shows with as much noise as variance, so that those of several modalities are averaged.
+    """
+    count = maps[0].beside
+    eye = torch.eye(count, dtype=torch.float64, device=space.bias[0].device)
+    own = [
+        part[:, :-count] @ weight.to(part) + bias.to(part)
+        for part, weight, bias in zip(features, space.weight, space.bias, strict=True)
+    ]
+    by = eye.diagonal() * math.sqrt(spread(own) / spread([part[:, -count:] for part in features]))
+    weight = [torch.block_diag(w, eye * by) for w in space.weight]
+    bias = [torch.cat([b, torch.zeros_like(by)]) for b in space.bias]
+    information = [torch.block_diag(J, eye) for J in space.information]
+    before = torch.ones_like(space.bias[0]) if space.scale is None else space.scale
+    # a posterior mean of `count` such latents has the squared length count / 2, and relative representations one
+    return Space(weight, bias, information, torch.cat([before, by * math.sqrt(2 / count)]))
+
+
+def spread(vectors: Sequence[Tensor]) -> float:
+    """Standard deviation of the inner products between different modalities; 1 where there are none."""
+    products = [
+        vectors[a][:1000] @ vectors[b][:1000].T
+        for a, b in permutations(range(len(vectors)), 2)
+        if a < b and len(vectors[a]) and len(vectors[b])
+    ]
+    found = [float(part.std()) for part in products if part.numel() > 1]
+    return float(np.mean(found)) if found and np.mean(found) > 0 else 1.0
 
 
 def source_of_features(names: list[str], features: list[Tensor], present: Tensor, shared: bool) -> Source:

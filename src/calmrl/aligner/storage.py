@@ -14,7 +14,7 @@ from calmrl._support.parsing import reason_of
 from calmrl.aligner.base import Base
 from calmrl.aligner.crossvalidation import RelevantRanks
 from calmrl.aligner.expected import Evidence
-from calmrl.aligner.features import FeatureMap
+from calmrl.aligner.features import FeatureMap, Relative
 from calmrl.aligner.space import Space, head_maps
 from calmrl.errors import InputError
 from calmrl.hub import LIMITS, Card
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 MAP_PARTS = ("centre", "landmarks", "shape", "offset", "projection", "variance")
+RELATIVE_PARTS = ("offset", "projection", "anchors")
 SPACE = ("weight", "bias", "information")
 HELD = ":held:"  # the argument `base` of an aligner whose bases were objects: those that it holds
 LARGE = 1 << 15  # numbers from which on a matrix of a compact aligner has 6 bits for each
@@ -47,6 +48,8 @@ def to_state(aligner: Aligner, compact: bool = False, beside: bool = False) -> d
             parts["information"] = _half(parts["information"])
         tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
         tensors |= {f"space.{name}.{part}": tensor for part, tensor in parts.items()}
+        if lift.relative is not None:
+            tensors |= {f"relative.{name}.{part}": getattr(lift.relative, part) for part in RELATIVE_PARTS}
     if aligner.space_ is not None and aligner.space_.scale is not None:
         tensors["space.scale"] = aligner.space_.scale
     if compact:
@@ -110,10 +113,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         whitening = choice.get("whitening", 0.0)
         if meta.get("compact"):
             whitening, tensors = 0.0, _larger(tensors, order)
-        maps = [
-            FeatureMap(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in MAP_PARTS})
-            for name in order
-        ]
+        maps = [_feature_map(name, choice, tensors) for name in order]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
         _check_shapes(order, maps, parts)
         weight, bias, information = parts
@@ -151,6 +151,24 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         return aligner
     except Exception as error:  # damaged numbers make constructors raise anything
         raise InputError(f"{origin} is incomplete ({reason_of(error)}); save it again") from error
+
+
+def feature_map_of(name: str, unit: bool, tensors: dict[str, Tensor]) -> FeatureMap:
+    """The features of a modality, of those that were saved as "lift.NAME.PART"."""
+    centre, landmarks, shape, offset, projection, variance = (tensors[f"lift.{name}.{part}"] for part in MAP_PARTS)
+    return FeatureMap(centre, unit, landmarks, shape, offset, projection, variance)
+
+
+def _feature_map(name: str, choice: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureMap:
+    lift = feature_map_of(name, choice["unit_rows"], tensors)
+    if not choice.get("relative"):
+        return lift
+    relative = Relative(**{part: tensors[f"relative.{name}.{part}"] for part in RELATIVE_PARTS})
+    rows, columns = len(relative.anchors), len(lift.landmarks) or len(lift.centre)
+    if relative.projection.shape != (len(lift.centre), relative.anchors.shape[1]) or len(lift.offset) != rows + columns:
+        raise ValueError(f"the relative representations of {name} do not fit its features")
+    beside = int((lift.projection[columns:] != 0).any(0).sum())
+    return replace(lift, relative=relative, beside=beside)
 
 
 def _smaller(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -200,7 +218,7 @@ def _larger(tensors: dict[str, Tensor], order: list[str]) -> dict[str, Tensor]:
     """The inverse of `_smaller`, in double precision, with the weights that a compact state leaves out."""
     out = dict(tensors)
     for name, tensor in tensors.items():
-        if name.startswith(("lift.", "space.")) and not name.endswith((":scale", ":width")):
+        if name.startswith(("lift.", "space.", "relative.")) and not name.endswith((":scale", ":width")):
             scale, width = tensors.get(f"{name}:scale"), tensors.get(f"{name}:width")
             plain = tensor.double() if width is None else unpacked(tensor, int(width))  # earlier files have bytes
             out[name] = plain if scale is None else plain * scale.double()
@@ -234,6 +252,7 @@ def _check_shapes(order: list[str], maps: list[FeatureMap], parts: list[list[Ten
     for name, feature_map, weight, bias, information in zip(order, maps, *parts, strict=True):
         width, latents = feature_map.projection.shape[1], information.shape[0]
         rows = len(feature_map.landmarks) or len(feature_map.centre)
+        rows += 0 if feature_map.relative is None else len(feature_map.relative.anchors)
         wanted = {
             "landmarks": (feature_map.landmarks, (len(feature_map.landmarks), len(feature_map.centre))),
             "shape": (feature_map.shape, (2,)),
