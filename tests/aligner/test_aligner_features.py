@@ -1,16 +1,21 @@
 """Features and latent model against slow twins."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from calmrl.aligner.features import fit_kernel, fit_linear, kernel, prepared
-from calmrl.aligner.space import Space
+from calmrl.aligner import Aligner
+from calmrl.aligner.choose import CandidateSearch
+from calmrl.aligner.features import fit_kernel, fit_linear, kernel, prepared, with_relative
+from calmrl.aligner.space import Space, make_grid
 from calmrl.latent.em import expected_statistics
 from calmrl.latent.model import Parameters
 from calmrl.latent.rows import open_source
 from calmrl.latent.statistics import block_sums, pattern_moments, patterns_of
+from tests.aligner.aligner_data import linear_rows
 from tests.reference import aligner as reference
 from tests.support.latent_data import from_model
 
@@ -169,3 +174,39 @@ def test_a_modality_without_rows(fit):
     assert feature_map.scale(0.5).tolist() == [1.0]
     assert feature_map.shape.tolist() == [0.0, 0.0]
     assert feature_map(normal(0, 3)).shape == (0, 1)
+
+
+def test_relative_representations_are_what_the_formula_says():
+    random = np.random.default_rng(0)
+    values = [torch.from_numpy(random.normal(size=(n, d))) for n, d in ((30, 5), (20, 4))]
+    present = torch.ones(30, 2, dtype=torch.bool)
+    present[20:, 1] = False
+    plain = [fit_linear(x, True) for x in values]
+    maps = with_relative(plain, values, present, seed=0)
+    vectors = []
+    for x, lift in zip(values, plain, strict=True):
+        u = lift(x) * lift.variance**-0.25
+        u = u / u.norm(dim=1, keepdim=True)
+        near = (u @ u[:20].T).clamp(min=0) ** 2  # the first 20 rows have both
+        vectors.append(near / near.norm(dim=1, keepdim=True))
+    kept = [feature_map(x)[:, -feature_map.beside :] for feature_map, x in zip(maps, values, strict=True)]
+    assert maps[0].beside == 20  # as many directions as rows: no inner product is lost
+    assert torch.allclose(kept[0] @ kept[1].T, vectors[0] @ vectors[1].T, atol=1e-9)
+    for before, after, x in zip(plain, maps, values, strict=True):
+        assert torch.allclose(after(x)[:, : -after.beside], before(x))  # the other features are as they were
+
+
+def test_relative_representations_stand_beside_latents_where_told_and_are_kept_in_files(tmp_path):
+    z, present = linear_rows()
+    aligner = Aligner(refine="never")
+    chosen = replace(make_grid("auto", "auto", "auto", "auto", "auto").first("kernel", True), relative=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CandidateSearch, "run", lambda search, grid: search.attempt([chosen]) and chosen)
+        aligner.fit(z, present)
+    assert aligner.choice_["relative"] is True
+    assert aligner.space_.latent_dim == aligner.width_ > 0
+    aligner.save(tmp_path / "one")
+    aligner.save(tmp_path / "two", compact=True)
+    vectors = aligner.embed(z, present)
+    assert np.allclose(Aligner.load(tmp_path / "one").embed(z, present), vectors, atol=1e-6)
+    assert Aligner.load(tmp_path / "two").embed(z, present).shape == vectors.shape

@@ -228,7 +228,9 @@ class Fold:
     seed: int
     landmarks: int
     spaces: dict[Candidate, Space] = field(default_factory=dict)
-    _mapped: dict[tuple[str, bool, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(default_factory=dict)
+    _mapped: dict[tuple[str, bool, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(
+        default_factory=dict
+    )
 
     def bare(self) -> Fold:
         """The rows alone, to be sent elsewhere."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from calmrl._support.arguments import seed_of
 from calmrl._support.engine import one_thread
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted, with_axes
-from calmrl.aligner.choose import choose, references_of
+from calmrl.aligner.choose import SEARCH_ROWS, choose, references_of
 from calmrl.aligner.crossvalidation import fit_feature_maps, hub_levels, sample
 from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere, expected_lines
 from calmrl.aligner.features import FeatureMap, with_relative
@@ -254,7 +255,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         if linked is None:
             self._rest_on(bases, source)
         else:
-            self._fit_own(linked, siblings, alike, bases)
+            small = source.rows <= SEARCH_ROWS
+            with one_thread() if small else nullcontext():  # else threads wait for each other most of the time
+                self._fit_own(linked, siblings, alike, bases)
         return self
 
     def _fit_own(
@@ -270,7 +273,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         searched = (self.candidates, self.folds, self.landmarks, self.refine)
         engine = None if source.distributed is None else source.distributed.rows.engine
         needed = any(name not in names for name in self.modalities_)
-        with one_thread():  # matrices of a fold are so small that threads wait for each other most of the time
+        with one_thread():  # no fold has more rows than SEARCH_ROWS
             choice = choose(names, rows, source.rows, grid, *searched, seed, engine, bases, needed, self.hubs)
         if bases and choice.mixture is None:
             self._rest_on(bases, source)  # nothing can be held out that says how much the own space is worth

@@ -8,8 +8,8 @@ For the rows x of one modality, centred and, with `unit`, scaled to length one:
 the features are the leading principal directions of the centred kernel, in closed form, with variances l_i. Partial
 whitening divides direction i by l_i^(p/2): p = 0 leaves it as it is, p = 1 makes all directions count alike.
 
-Beside these an item may be described by how near it is to training rows, its relative representation: with u the linear features
-divided by the root of their standard deviation and scaled to unit length, and a_1 ... a_N those of the training rows,
+Beside these an item may be described by how near it is to training rows, its relative representation: with u the linear
+features divided by the root of their standard deviation and scaled to unit length, a_1 ... a_N those of training rows,
 
     r_i(x) = max(0, u . a_i)^2,    0 where row i lacks the modality,
 
@@ -58,8 +58,8 @@ class Relative:
 class FeatureMap:
     """A map x -> features, (n, d) -> (n, r). For the linear form `landmarks` is empty and `projection` is (d, r).
 
-    With `relative`, its N numbers stand beside those of the landmarks or columns: `offset` and `projection` have N more rows, and
-    the last of the r features, `beside` of them, come from there alone.
+    With `relative`, its N numbers stand beside those of the landmarks or columns: `offset` and `projection` have N more rows,
+    and the last of the r features, `beside` of them, come from there alone.
     """
 
     centre: Tensor  # (d,)
@@ -178,7 +178,7 @@ def with_relative(maps: list[FeatureMap], values: list[Tensor], present: Tensor,
     order = torch.randperm(len(several), generator=torch.Generator().manual_seed(seed)).to(several.device)
     anchors = several[order[:ANCHORS]].sort().values
     number = present.long().cumsum(0) - 1
-    relatives, gram = [], 0.0
+    relatives, gram = [], values[0].new_zeros((len(anchors), len(anchors)), dtype=torch.float64)
     for m, x in enumerate(values):
         linear = fit_linear(x, maps[m].unit)
         projection = linear.projection * linear.scale(RELATIVE_WHITENING)

@@ -82,6 +82,8 @@ def _chosen(aligner: Aligner) -> Candidate:
         return Candidate(**first)
     second = Candidate(**first["second"])
     assert aligner.space_ is not None, "there is no own space"
-    most = sum(len(weight) - lift.beside for weight, lift in zip(aligner.space_.weight, aligner.feature_maps_, strict=True))
+    most = sum(
+        len(weight) - lift.beside for weight, lift in zip(aligner.space_.weight, aligner.feature_maps_, strict=True)
+    )
     first["latent_dim"] -= min(second.latent_dim, most)
     return Candidate(**{**first, "second": second})

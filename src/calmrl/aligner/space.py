@@ -276,7 +276,7 @@ def beside_relative(space: Space, maps: list[FeatureMap], features: Sequence[Ten
     count = maps[0].beside
     eye = torch.eye(count, dtype=torch.float64, device=space.bias[0].device)
     own = [
-        part[:, : -count] @ weight.to(part) + bias.to(part)
+        part[:, :-count] @ weight.to(part) + bias.to(part)
         for part, weight, bias in zip(features, space.weight, space.bias, strict=True)
     ]
     by = eye.diagonal() * math.sqrt(spread(own) / spread([part[:, -count:] for part in features]))

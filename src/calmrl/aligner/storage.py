@@ -157,8 +157,14 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         raise InputError(f"{origin} is incomplete ({reason_of(error)}); save it again") from error
 
 
+def feature_map_of(name: str, unit: bool, tensors: dict[str, Tensor]) -> FeatureMap:
+    """The features of a modality, of those that were saved as "lift.NAME.PART"."""
+    centre, landmarks, shape, offset, projection, variance = (tensors[f"lift.{name}.{part}"] for part in MAP_PARTS)
+    return FeatureMap(centre, unit, landmarks, shape, offset, projection, variance)
+
+
 def _feature_map(name: str, choice: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureMap:
-    lift = FeatureMap(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in MAP_PARTS})
+    lift = feature_map_of(name, choice["unit_rows"], tensors)
     if not choice.get("relative"):
         return lift
     relative = Relative(**{part: tensors[f"relative.{name}.{part}"] for part in RELATIVE_PARTS})

@@ -37,9 +37,9 @@ from calmrl._support.arguments import Count, check_choice, check_number, check_w
 from calmrl._support.linalg import numpy_eigh
 from calmrl._support.parsing import reason_of
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.aligner.features import RANK, FeatureMap, fit_kernel, fit_linear
+from calmrl.aligner.features import RANK, fit_kernel, fit_linear
 from calmrl.aligner.rows import check_modalities
-from calmrl.aligner.storage import MAP_PARTS
+from calmrl.aligner.storage import MAP_PARTS, feature_map_of
 from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.baselines.registry import BASELINES
 from calmrl.data.patterns import connected, rows_together
@@ -314,10 +314,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved baseline") -> Basel
         baseline: Baseline = BASELINES[meta["baseline"]](**meta["arguments"])
         baseline.modalities_ = tuple(meta["modalities"])
         baseline.names_ = tuple(sorted(meta["modalities"]))
-        baseline.feature_maps_ = [
-            FeatureMap(unit=bool(baseline.unit_rows), **{part: tensors[f"lift.{name}.{part}"] for part in MAP_PARTS})
-            for name in baseline.names_
-        ]
+        baseline.feature_maps_ = [feature_map_of(name, bool(baseline.unit_rows), tensors) for name in baseline.names_]
         baseline.together_ = np.array(meta["together"], dtype=np.int64).reshape(len(baseline.names_), -1)
         baseline.routes_ = routes(baseline.together_)
         baseline.within_ = Within.from_state(meta.get("within", {}), tensors)
