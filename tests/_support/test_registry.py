@@ -14,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from calmrl._support import arguments
 from calmrl._support.arguments import Count
 from calmrl._support.engine import LocalEngine
-from calmrl._support.registry import COMPUTED, REQUIRED, Registry, closest, lookup, signature_of
+from calmrl._support.registry import COMPUTED, REQUIRED, Registry, lookup, signature_of
 from calmrl._support.section import ChosenSection, Section
+from calmrl._support.text import closest
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, PMRLLoss
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from calmrl._support.registry import closest
+from calmrl._support.text import closest
 from calmrl.errors import InputError
 
 Auto = Literal["auto"]

@@ -4,10 +4,9 @@ Parameters and docstrings of what is not imported yet are read from its source: 
 """
 
 import ast
-import difflib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeAlias, TypeVar
 
+from calmrl._support.text import closest
 from calmrl.errors import InputError
 
 T = TypeVar("T")
@@ -93,12 +93,6 @@ class Registry(MutableMapping[str, T]):
             if value is entry or value == f"{entry.__module__}:{entry.__qualname__}":
                 return name
         raise InputError(f"{entry!r} is no registered {self.what}. Known: {', '.join(self)}.")
-
-
-def closest(name: str, names: Iterable[str]) -> str | None:
-    """The name most like `name`, or None when nothing is close."""
-    hits = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return hits[0] if hits else None
 
 
 def lookup(registry: Mapping[str, T], name: str, what: str) -> T:

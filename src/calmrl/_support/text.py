@@ -1,9 +1,10 @@
-"""Text for people: wording that several pages share, and one table with its renderers."""
+"""Text for people: wording that several pages share, the name that was meant, and one table with its renderers."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,12 @@ from calmrl._support.parsing import visible
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The name most like `name`, or None when nothing is close."""
+    hits = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return hits[0] if hits else None
 
 
 def plural(count: int, one: str, many: str = "") -> str:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from calmrl._support.output import WRITTEN_BY, new_file
-from calmrl._support.registry import closest
 from calmrl._support.section import ChosenSection, Section
+from calmrl._support.text import closest
 from calmrl.config.schema.commands import KINDS
 from calmrl.config.yaml_text import (
     MOST_CHARACTERS,

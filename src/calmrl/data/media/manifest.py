@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from calmrl._support.parsing import naming
-from calmrl._support.registry import closest
+from calmrl._support.text import closest
 from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
 

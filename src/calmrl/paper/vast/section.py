@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from calmrl._support.arguments import Count
-from calmrl._support.registry import Registry, closest, signature_of
+from calmrl._support.registry import Registry, signature_of
 from calmrl._support.section import Section
+from calmrl._support.text import closest
 from calmrl.data.media.decoding import Decoding
 from calmrl.encoders.registry import EncoderSpec
 
