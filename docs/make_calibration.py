@@ -23,7 +23,11 @@ from calmrl.report import Results
 from calmrl.report.results import Estimate, estimate, group
 
 PAGE = Path(__file__).parent / "concepts" / "calibration.md"
-COLUMNS = {"+init": "the start", "+observed": "PMRL on what is observed", "": "CalMRL"}  # ending of the method -> its name
+COLUMNS = {
+    "+init": "the start",
+    "+observed": "PMRL on what is observed",
+    "": "CalMRL",
+}  # ending of the method -> its name
 BASE = "+identity"  # ending of what starts from a base
 
 

@@ -30,6 +30,7 @@ def test_help_has_an_example_and_fits_80_columns(calmrl, name):
     assert (code, err) == (0, "")
     assert f"Example:\n    calmrl {name}" in out
     assert max(map(len, out.splitlines())) <= 80
+    assert " <" not in out.partition("\nOptions:")[2]  # a value is called FILE or N, not <list[str]>
 
 
 def test_help_of_the_whole_and_version(calmrl):

@@ -9,12 +9,13 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from calmrl._support.output import unwritable
 from calmrl.cli.printing import error, note
+from calmrl.cli.shared_options import PLACEHOLDERS
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 NAMES = (
@@ -72,13 +73,23 @@ def _show_warning(message: Warning | str, *where: object, **more: object) -> Non
     note(f"calmrl: warning: {message}")
 
 
+def program() -> Any:
+    """All commands as the shell sees them; values of options are called by what they are, not by their type in Python."""
+    group: Any = typer.main.get_command(app)
+    for command in group.commands.values():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.metavar is None:
+                parameter.metavar = PLACEHOLDERS.get(parameter.opts[0])
+    return group
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command `calmrl`. Always leaves through SystemExit with code 0, 1 or 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            typer.main.get_command(app)(args=[part for part in words if part != "--debug"], prog_name="calmrl")
+            program()(args=[part for part in words if part != "--debug"], prog_name="calmrl")
     except SystemExit as stop:
         if stop.code in (0, 1, 2, None):
             raise

@@ -46,7 +46,7 @@ def run(
     encoder: Annotated[
         list[str] | None,
         typer.Option(
-            help="MODALITY=NAME, for each column to encode (calmrl ls encoders). [default: offline ones]",
+            help="The encoder of a column (calmrl ls encoders). [default: offline ones]",
             autocompletion=encoder_pairs,
         ),
     ] = None,
@@ -60,7 +60,7 @@ def run(
     collection: CollectionOption = None,
     annotations: AnnotationsOption = None,
     media: Annotated[
-        list[str] | None, typer.Option(help="With --layout or --collection: MODALITY=FOLDER that holds the files.")
+        list[str] | None, typer.Option(help="With --layout or --collection: the folder that holds the files.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column not to use.")] = None,
     allow_missing: Annotated[

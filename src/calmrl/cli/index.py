@@ -25,7 +25,7 @@ def run(
     out: Annotated[str, typer.Option(help="The index to write: a folder, or an address such as s3://bucket/index.")],
     encoder: Annotated[
         list[str] | None,
-        typer.Option(help="MODALITY=NAME; by default encoders that work offline (calmrl ls encoders)."),
+        typer.Option(help="The encoder of a modality; by default one that works offline (calmrl ls encoders)."),
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="A saved aligner to use, instead of fitting one on the items.")

@@ -41,12 +41,10 @@ def run(
     ] = None,
     image: Annotated[list[str] | None, typer.Option(help="A picture.")] = None,
     sound: Annotated[list[str] | None, typer.Option(help="A sound.")] = None,
-    with_: Annotated[
-        list[str] | None, typer.Option("--with", help="MODALITY=VALUE, a text or a file of any modality.")
-    ] = None,
+    with_: Annotated[list[str] | None, typer.Option("--with", help="A text or a file of any modality.")] = None,
     like: Annotated[list[str] | None, typer.Option(help="The id of an item of the index.")] = None,
-    having: Annotated[str | None, typer.Option(help="Only items that really have these modalities: m,...")] = None,
-    lacking: Annotated[str | None, typer.Option(help="Only items without these modalities: m,...")] = None,
+    having: Annotated[str | None, typer.Option(help="Only items that really have these modalities.")] = None,
+    lacking: Annotated[str | None, typer.Option(help="Only items without these modalities.")] = None,
     where: Annotated[str | None, typer.Option(help="A condition, as in: label = 'dog' and certainty > 0.5")] = None,
     k: Annotated[int, typer.Option("-k", help="How many items.")] = 10,
     hubs: Annotated[bool, typer.Option("--hubs", help="Correct for hubs (CSLS).")] = False,

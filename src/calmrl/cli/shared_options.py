@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from calmrl.data.media.public_collections import PublicCollection
 
 
+PLACEHOLDERS = {  # option -> what the help calls its value, the same in every command
+    **dict.fromkeys(["--out", "--root", "--annotations", "--captions", "--data", "--index", "--model"], "PATH"),
+    **dict.fromkeys(["--image", "--sound"], "FILE"),
+    **{"--encoder": "MODALITY=NAME", "--media": "MODALITY=FOLDER", "--with": "MODALITY=VALUE"},
+    **dict.fromkeys(["--having", "--lacking"], "MODALITY,..."),
+    **dict.fromkeys(["--ignore", "--groups", "--relevant-by"], "COLUMN"),
+    **dict.fromkeys(["-k", "--frames", "--batch-size", "--workers", "--seeds", "--seed"], "N"),
+    **dict.fromkeys(["--segments", "--limit", "--port"], "N"),
+    **dict.fromkeys(["--layout", "--engine", "--device", "--dtype"], "NAME"),
+    **{"--config": "CONFIG", "--base": "BASE", "--like": "ID", "--where": "CONDITION", "--methods": "NAME,..."},
+    **{"--address": "HOST:PORT", "--host": "ADDRESS", "--timeout": "SECONDS", "--keep": "best"},
+}
+
+
 def names_of(shelf: str, start: str) -> list[str]:
     """Names of a list of `calmrl ls` that begin so; the shell itself adds files and folders."""
     from calmrl.cli.ls import entries
@@ -77,7 +91,7 @@ AnnotationsOption = Annotated[
 ]
 MediaOption = Annotated[
     list[str] | None,
-    typer.Option("--media", help="With --collection: vision=FOLDER or audio=FOLDER. [default: the same]"),
+    typer.Option("--media", help="With --collection: the folder of vision or audio. [default: the same]"),
 ]
 
 
