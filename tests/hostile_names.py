@@ -31,7 +31,7 @@ import numpy as np
 
 from calmrl._support.parsing import visible
 from calmrl._support.text import to_terminal
-from calmrl.cli import evaluate
+from calmrl.cli import runs
 from calmrl.cli.printing import Progress, error, note, stderr_console
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet, open_features
@@ -83,7 +83,7 @@ def terminal(name: str, folder: Path) -> None:
     with redirect_stderr(shown), redirect_stdout(shown):
         note(name)
         error(name)
-        for _, table in evaluate.tables(rows):
+        for _, table in runs.tables(rows):
             stderr_console().print(to_terminal(table))
         progress = Progress(shown=False)
         progress.what = name

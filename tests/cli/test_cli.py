@@ -13,18 +13,17 @@ import pytest
 import yaml
 
 from calmrl import __version__
-from calmrl.cli import COMMANDS, doctor, ls
+from calmrl.cli import COMMANDS, catalogue
 from calmrl.cli import shared_options as completion
-from calmrl.cli.ls import SHELVES, entries
+from calmrl.cli.catalogue import SHELVES, entries
 from calmrl.data.media.public_collections import COLLECTIONS
 from calmrl.encoders import ENCODERS
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 BAD = "kind: impute\nimputer:\n  method: gaussian\n  latent_dims: 3\n  noise: isotopic\nsed: 3\n"
-NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example_and_fits_80_columns(calmrl, name):
     code, out, err = calmrl(name, "--help")
     assert (code, err) == (0, "")
@@ -36,7 +35,7 @@ def test_help_has_an_example_and_fits_80_columns(calmrl, name):
 def test_help_of_the_whole_and_version(calmrl):
     code, out, _ = calmrl("--help")
     assert code == 0
-    assert all(f"\n  {name} " in out for name in NAMES)
+    assert all(f"\n  {name} " in out for name in COMMANDS)
     assert "Example:" in out
     assert "--install-completion" in out
     assert calmrl("-h")[1] == out
@@ -120,7 +119,7 @@ def test_encoders_are_listed_with_all_that_one_needs_to_know():
 
 
 def test_long_lines_are_folded_on_a_terminal_only(calmrl, monkeypatch):
-    monkeypatch.setattr(ls, "entries", lambda shelf: {"a": "words " * 20, "long": "short"})
+    monkeypatch.setattr(catalogue, "entries", lambda shelf: {"a": "words " * 20, "long": "short"})
     assert calmrl("ls", "losses")[1].splitlines() == [f"a     {'words ' * 20}", "long  short"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for width, longest in ((40, 35), (10, 23)):  # never narrower than twenty beside the name
@@ -189,7 +188,7 @@ def test_exit_codes(error, code, said, calmrl, monkeypatch):
     def broken():
         raise error
 
-    monkeypatch.setattr(doctor, "examine", broken)
+    monkeypatch.setattr(catalogue, "examine", broken)
     assert calmrl("doctor") == (code, "", said)
     if isinstance(error, (RuntimeError, InputError)):
         for arguments in (["doctor", "--debug"], ["--debug", "doctor"]):
@@ -204,7 +203,7 @@ def test_warnings_are_lines_for_people(calmrl, monkeypatch):
         warnings.warn("take care", stacklevel=1)
         raise InputError("stop")
 
-    monkeypatch.setattr(doctor, "examine", warning)
+    monkeypatch.setattr(catalogue, "examine", warning)
     shown = warnings.showwarning
     with warnings.catch_warnings():
         warnings.simplefilter("always")

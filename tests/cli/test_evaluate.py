@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from calmrl._support.text import to_terminal
 from calmrl.cli import app
-from calmrl.cli.evaluate import tables
+from calmrl.cli.runs import tables
 
 
 def row(task, metric, value=100.0, n=306, **more):

@@ -260,7 +260,7 @@ def test_features_are_compared_as_they_are(calmrl, passed, tmp_path):
 
 def test_demo(calmrl, passed, tmp_path):
     from calmrl._support.output import WRITTEN_BY
-    from calmrl.cli.demo import INDEXES
+    from calmrl.cli.compare import INDEXES
 
     hits = [SimpleNamespace(text="a dog.", id="x"), SimpleNamespace(text=None, id="y")]
     expected = {"text->image": {"R@1": 61.6, "R@10": 90.4, "n": 300}}

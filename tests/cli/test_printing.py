@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from calmrl._support.text import to_terminal
-from calmrl.cli.evaluate import tables
 from calmrl.cli.printing import SURE, WINDOW, Pace, Progress, data, error, note, stderr_console, visible
+from calmrl.cli.runs import tables
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2J\u202egnp.exe\x9b31m\rover\x00"
 

@@ -137,7 +137,7 @@ def test_index_shows_what_it_is_doing(place, calmrl, monkeypatch) -> None:
 
         entered = False
 
-    monkeypatch.setattr("calmrl.cli.index.Progress", Recorder)
+    monkeypatch.setattr("calmrl.cli.indexes.Progress", Recorder)
     named = [part for name, encoder in NAMES.items() for part in ("--encoder", f"{name}={encoder}")]
     assert calmrl("index", "colours", "--out", "fitted", *named)[0] == 0
     assert any(what.startswith("align ") and f"({ITEMS} items)" in what for what, _, _ in steps)

@@ -95,14 +95,16 @@ CHANGES: dict[str, dict[str, str | tuple[str, str]]] = {
         "cli/greet.py": """
             from calmrl.cli.printing import note
 
-            EXAMPLE = "Example:\\n  calmrl greet"
 
+            def greet() -> None:
+                \"\"\"Say hello.
 
-            def run() -> None:
-                \"\"\"Say hello.\"\"\"
+                Example:
+                  calmrl greet
+                \"\"\"
                 note("hello")
         """,
-        "cli/__init__.py": (r"(\nNAMES = \(\n)", '    "greet",\n'),
+        "cli/__init__.py": (r"(\nCOMMANDS = \{\n)", '    "greet": "greet:greet",\n'),
     },
     "a measure": {
         "metrics/measures.py": (

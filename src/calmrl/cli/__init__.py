@@ -1,14 +1,15 @@
-"""The command line: a thin shell around the library, one file per command.
+"""The command line: a thin shell around the library. A command is a function; its docstring is its help and its examples.
 
 Exit codes: 0 done, 1 failed, 2 bad usage or bad input. People read stderr, programs read stdout. `--debug`, anywhere in
 the line, shows the traceback of an error.
 """
 
+import inspect
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
@@ -18,25 +19,30 @@ from calmrl.cli.printing import error, note
 from calmrl.cli.shared_options import PLACEHOLDERS
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
-NAMES = (
-    *(
-        "demo",
-        "open",
-        "init",
-        "diagnose",
-        "extract",
-        "impute",
-        "align",
-        "index",
-        "add",
-        "remove",
-        "search",
-        "serve",
-        "mcp",
-    ),
-    *("train", "evaluate", "compare", "report", "reproduce", "ls", "cp", "check", "doctor"),
-)
-COMMANDS = tuple(import_module(f"calmrl.cli.{name}") for name in NAMES)
+COMMANDS = {
+    "demo": "compare:demo",
+    "open": "indexes:open_folder",
+    "init": "prepare:init",
+    "diagnose": "prepare:diagnose",
+    "extract": "prepare:extract",
+    "impute": "prepare:impute",
+    "align": "prepare:align",
+    "index": "indexes:index",
+    "add": "indexes:add",
+    "remove": "indexes:remove",
+    "search": "search:search",
+    "serve": "indexes:serve",
+    "mcp": "indexes:mcp",
+    "train": "runs:train",
+    "evaluate": "runs:evaluate",
+    "compare": "compare:compare",
+    "report": "runs:report",
+    "reproduce": "reproduce:reproduce",
+    "ls": "catalogue:ls",
+    "cp": "catalogue:cp",
+    "check": "catalogue:check",
+    "doctor": "catalogue:doctor",
+}  # name -> module of this package and function
 
 app = typer.Typer(
     name="calmrl",
@@ -47,8 +53,10 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in COMMANDS:
-    app.command(command.__name__.rpartition(".")[2], epilog=f"\b\n{command.EXAMPLE}")(command.run)
+for name, place in COMMANDS.items():
+    command = resolve_name(f"calmrl.cli.{place}")
+    about, example, lines = inspect.cleandoc(command.__doc__).partition("Example:\n")
+    app.command(name, help=about, epilog=f"\b\n{example}{lines}")(command)
 
 
 def _version(wanted: bool) -> None:

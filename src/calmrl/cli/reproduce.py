@@ -16,12 +16,6 @@ from calmrl.cli.shared_options import table_names
 if TYPE_CHECKING:
     from calmrl.paper.reproduce.run import Part, Reproduction
 
-EXAMPLE = """Example:
-  calmrl reproduce
-  calmrl reproduce table4 --smoke --out tried
-  calmrl reproduce table1 --root DATA --check
-  calmrl reproduce table1 --root DATA --out reproduced"""
-
 
 class Device(str, Enum):
     """Where to compute."""
@@ -30,7 +24,7 @@ class Device(str, Enum):
     cpu = "cpu"
 
 
-def run(
+def reproduce(
     table: Annotated[
         str | None,
         typer.Argument(help="table1, figure3, ...; without it they are listed.", autocompletion=table_names),
@@ -53,9 +47,15 @@ def run(
     """Reproduce a table or figure of the paper.
 
     Trains, measures, and compares with the published numbers.
+
+    Example:
+      calmrl reproduce
+      calmrl reproduce table4 --smoke --out tried
+      calmrl reproduce table1 --root DATA --check
+      calmrl reproduce table1 --root DATA --out reproduced
     """
     if table is None:
-        from calmrl.cli.ls import run as ls
+        from calmrl.cli.catalogue import ls
 
         ls("tables", json)
         return

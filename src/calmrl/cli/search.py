@@ -18,21 +18,15 @@ from calmrl.search.running import address_file, answer, ask_server
 if TYPE_CHECKING:
     from calmrl.search import Index
 
-EXAMPLE = """Example:
-  calmrl search photos "a dog by the sea"
-  calmrl search photos.index "a dog by the sea" --having image
-  calmrl search photos.index "a dog by the sea" --lacking text
-  calmrl search photos.index "2:dog + ./pool.jpg - fruit" -k 5
-  calmrl search photos.index --sound bark.wav --where "label = 'pets'" --paths"""
-
 FOUND_BY = {"name": "name", "words": "words", "file": "same file"}
+
 VERDICTS = {
     "nothing close": "nothing close: nine of ten queries for items that are here are nearer to them",
     "perhaps": "perhaps: queries for what is not here often find hits as near as these",
 }
 
 
-def run(
+def search(
     index: Annotated[
         str, typer.Argument(help="An index; or a folder of files, whose index is made or brought up to date.")
     ],
@@ -60,6 +54,13 @@ def run(
 
     Or by any mix of them. A server of the same index on this machine (calmrl open, calmrl serve) is asked, if there is one: it
     has everything loaded.
+
+    Example:
+      calmrl search photos "a dog by the sea"
+      calmrl search photos.index "a dog by the sea" --having image
+      calmrl search photos.index "a dog by the sea" --lacking text
+      calmrl search photos.index "2:dog + ./pool.jpg - fruit" -k 5
+      calmrl search photos.index --sound bark.wav --where "label = 'pets'" --paths
     """
     own = is_remote(index) or holds_index(index) or not Path(index).exists()
     if own:

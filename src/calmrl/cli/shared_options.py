@@ -29,7 +29,7 @@ PLACEHOLDERS = {  # option -> what the help calls its value, the same in every c
 
 def names_of(shelf: str, start: str) -> list[str]:
     """Names of a list of `calmrl ls` that begin so; the shell itself adds files and folders."""
-    from calmrl.cli.ls import entries
+    from calmrl.cli.catalogue import entries
 
     return [name for name in entries(shelf) if name.startswith(start)]
 
@@ -48,7 +48,7 @@ def base_names(incomplete: str) -> list[str]:
 
 def shelf_names(incomplete: str) -> list[str]:
     """What `calmrl ls` lists."""
-    from calmrl.cli.ls import SHELVES
+    from calmrl.cli.catalogue import SHELVES
 
     return [name for name in SHELVES if name.startswith(incomplete)]
 
@@ -130,6 +130,13 @@ def check_source(source: str) -> None:
     places.check_source(source, list(DATASETS))
 
 
+Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--groups", help="A column of related items, so that they stay in one fold when quality is estimated."
+    ),
+]
 OcrOption = Annotated[bool, typer.Option("--ocr", help="Read words in pictures, too (extra ocr).")]
 IndexOption = Annotated[
     str | None,
