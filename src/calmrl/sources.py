@@ -110,7 +110,7 @@ def open_source(
     accept : collection of str
         What the source may be.
     root, captions, ignore
-        Of a manifest: see `calmrl.data.media.read_manifest`.
+        Of a manifest: see `calmrl.data.read_manifest`.
     holes : bool
         Whether rows of features may be NaN in single entries.
     """

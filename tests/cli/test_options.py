@@ -66,7 +66,7 @@ CASES = {  # what is called, what it gives, and lines: words, its arguments, its
          {"model": Path("m"), "base": None, "groups": "g", "relevant": "r", "ocr": True, "segments": 0.0,
           **THERE}, "", ""),
     ]),
-    "align": ("calmrl.workflows.align.align", None, [
+    "align": ("calmrl.workflows.train.align", None, [
         ("features --out 'my base'", ("features", Path("my base")),
          {"base": None, "groups": None, "relevant": None, "compact": False}, "",
          "wrote my base: index other items beside it with: calmrl index SOURCE --out INDEX --base 'my base'\n"),

@@ -302,7 +302,7 @@ def align(
       calmrl align stamps --out stamps.base --groups group --compact
       calmrl index photos --out photos.index --base mine
     """
-    from calmrl.workflows.align import align
+    from calmrl.workflows.train import align
 
     align(
         features,

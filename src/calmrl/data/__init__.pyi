@@ -1,6 +1,3 @@
-from . import features as features
-from . import loaders as loaders
-from . import media as media
 from .features.feature_set import FeatureSet as FeatureSet
 from .features.feature_set import open_features as open_features
 from .features.shards import Shards as Shards
@@ -12,9 +9,9 @@ from .loaders.batches import Batches as Batches
 from .loaders.batches import RowSource as RowSource
 from .loaders.feature_rows import FeatureRows as FeatureRows
 from .loaders.media_rows import MediaRows as MediaRows
+from .loaders.media_rows import beats_fbank as beats_fbank
+from .loaders.media_rows import fbank as fbank
 from .media.decoding import Decoding as Decoding
-from .media.fbank import beats_fbank as beats_fbank
-from .media.fbank import fbank as fbank
 from .media.folder import read_folder as read_folder
 from .media.images import ImageTransform as ImageTransform
 from .media.manifest import read_manifest as read_manifest

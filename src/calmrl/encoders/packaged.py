@@ -262,7 +262,7 @@ def whole_steps(samples: np.ndarray) -> torch.Tensor:
 def log_mel(samples: torch.Tensor) -> torch.Tensor:
     """Samples (T,) -> (80, T / 160), as Whisper expects them: log10 of mel energies, 8 decades at most, scaled.
 
-    Unlike `calmrl.data.media.fbank` this has Slaney's mel scale and a Hann window centred on each frame.
+    Unlike `calmrl.data.fbank` this has Slaney's mel scale and a Hann window centred on each frame.
     """
     if len(samples) <= 200:
         raise InputError(f"log_mel needs more than 200 samples; got {len(samples)}")

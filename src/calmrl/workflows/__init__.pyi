@@ -1,4 +1,3 @@
-from .align import align as align
 from .compare.run import Comparison as Comparison
 from .compare.run import compare as compare
 from .diagnose.examine import Diagnosis as Diagnosis
@@ -15,4 +14,5 @@ from .init import Start as Start
 from .init import init as init
 from .report import WrittenReport as WrittenReport
 from .report import report as report
+from .train import align as align
 from .train import train as train

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from calmrl.data.loaders.batches import Batches
-from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
+from calmrl.data.loaders.media_rows import MediaRows, beats_fbank, load_tokenizer
 from calmrl.data.media.decoding import Decoding
-from calmrl.data.media.fbank import beats_fbank
 from calmrl.data.media.manifest import Manifest, read_manifest
 from calmrl.data.media.problems import Problems
 from calmrl.data.media.streams import read_audio, segment_frames

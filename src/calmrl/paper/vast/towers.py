@@ -297,7 +297,7 @@ class BeatsEncoder(nn.Module):
 class Beats(nn.Module):
     """Filter banks (N, frames, bins) -> tokens (N, frames / 16 * bins / 16, width), time first.
 
-    Inputs as `calmrl.data.media.fbank.beats_fbank` makes them. `layer_drop` leaves out a layer with this probability in
+    Inputs as `calmrl.data.beats_fbank` makes them. `layer_drop` leaves out a layer with this probability in
     training; `gradient_decay` scales the gradient at the entrance of every layer. Both belong to the published recipe
     and are read from the checkpoint's cfg by `from_cfg`.
     """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.data.media.fbank import BEATS_MEAN, BEATS_STD, beats_fbank, fbank, whole_slices
+from calmrl.data.loaders.media_rows import BEATS_MEAN, BEATS_STD, beats_fbank, fbank, whole_slices
 from calmrl.errors import InputError
 
 
