@@ -12,6 +12,7 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
+from calmrl._support.places import index_of
 from calmrl.cli.printing import Progress
 from calmrl.search import Index
 from tests.support.colour_world import (
@@ -179,13 +180,25 @@ ERRORS = [
     (["search", "ix", "dog + ./no.png"], "there is no file ./no.png"),
     (["search", "ix", "--image", "no.png"], "there is no file no.png"),
     (["search", "ix", "--with", "smell"], "is not MODALITY=VALUE"),
+    (["search", "ix", "--like", "c8"], "no item 'c8' in ix; did you mean 'dark/c8'?"),
     (["search", "nothing", "dog"], "no index at nothing"),
     (["remove", "colours", "dog"], "is not a calmrl index"),
-    (["remove", "ix", "nobody"], "nothing was removed"),
+    (["remove", "ix", "nobody"], "nothing was removed\n"),
+    (["remove", "ix", "c8"], "nothing was removed; did you mean 'dark/c8'?"),
+    (["check", "wrongfolder"], 'there is no file or folder "wrongfolder", and no config of that name. Configs: '),
     (["add", "ix", "nowhere"], "neither a file or folder"),
     (["index", "colours", "--out", "colours"], "exists and is not a calmrl index"),
     (["index", "stamps", "--out", "ix"], "is an index already, made otherwise"),
 ]
+
+
+def test_a_folder_says_where_its_index_is(place, calmrl) -> None:
+    code, _, err = calmrl("search", "colours")
+    assert (code, "the query is empty" in err, index_of("colours").exists()) == (2, True, False)  # nothing was made
+    shutil.copytree("ix", index_of("colours"))
+    for line in (["remove", "colours", "dark/c8"], ["serve", "colours"]):
+        code, _, err = calmrl(*line)
+        assert (code, f"colours is not a calmrl index; its index is {index_of('colours')}\n" in err) == (2, True)
 
 
 def test_errors_end_with_code_2(place, calmrl) -> None:

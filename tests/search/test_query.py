@@ -77,7 +77,7 @@ def test_files_are_encoded(tmp_path):
     np.testing.assert_allclose(vector, np.array([1, 2]) / np.sqrt(5))
     assert column == "f_1"
     assert encoders.cells == [{"speech": str(tmp_path / "a.wav")}]
-    with pytest.raises(InputError, match="the speech of the query is empty; give a audio"):
+    with pytest.raises(InputError, match="the speech of the query is empty; give a sound"):
         placed(queries(Encoders(present=False)), [Term("speech", b"x")])
 
 

@@ -40,6 +40,7 @@ def mask(**counts: int) -> np.ndarray:
         (mask(ab=20, bc=20), ["a", "b", "c"], {}),
         (mask(ab=20, bc=19), ["a", "b"], {"c": "19 items have both c and b; 20 are needed to align"}),
         (mask(ab=20), ["a", "b"], {"c": "no item has it"}),
+        (mask(ab=20, bc=1), ["a", "b"], {"c": "1 item has both c and b; 20 are needed to align"}),
         (mask(ac=20, b=99), ["a", "c"], {"b": "no item has both b and another modality; 20 are needed to align"}),
     ],
 )

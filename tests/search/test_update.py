@@ -106,6 +106,22 @@ def test_a_sentence_for_people(found, sentence):
     assert found.sentence("ix") == sentence
 
 
+def test_a_text_that_cannot_be_read_is_not_new_again(folder):
+    """Neither one that came with a new item, nor one of an item that has something else and a name that says nothing."""
+    index = Index.open(folder.parent / "ix")
+    (folder / "IMG_0001.txt").write_bytes(b"\xff\x00")
+    (folder / "a.txt").write_bytes(b"\xff\x01")
+    assert index.folder_changes().new
+    assert not index.add(folder).added
+    assert not index.folder_changes()
+    (folder / "a.txt").write_bytes(b"\xff\x01\x02")
+    assert index.folder_changes().new
+    index.add(folder)
+    assert not index.folder_changes()
+    made = Index.build(folder, folder.parent / "another", {"image": "see", "text": "read"}, model=settings())
+    assert not made.folder_changes()
+
+
 def test_what_is_no_part_of_a_folder_is_not_new(folder):
     index = Index.open(folder.parent / "ix")
     for name in ("notes.xyz", ".hidden.png", ".git/d.png"):

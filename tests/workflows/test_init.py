@@ -53,7 +53,8 @@ def test_from_a_folder_to_vectors_of_new_files(tmp_path, calmrl) -> None:
     code, printed, told = calmrl("init", source, "--out", out)
     assert (code, printed.strip()) == (0, str(out))
     for part in ("80 items, 3 modalities: text, image, sound", "% of the blocks", "labels: 2 classes", "split: none",
-                 "of which 20 differ", "1 x file not understood"):  # fmt: skip
+                 "of which 20 differ", "1 x file not understood",
+                 f"to search it, none of this is needed: calmrl open {source}"):  # fmt: skip
         assert part in told
     assert sorted(file.name for file in out.iterdir()) == [
         "compare.yaml", "extract.yaml", "impute.yaml", "items.csv", "notes.md", "train.yaml",

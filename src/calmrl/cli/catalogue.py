@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calmrl._support.registry import Registry, lookup
-from calmrl._support.text import plural
+from calmrl._support.text import closest, plural
 from calmrl.cli.printing import as_json, data, error, note
 from calmrl.cli.shared_options import (
     AddressOption,
@@ -174,8 +174,15 @@ def check(
 
 
 def _check_config(file: str, overrides: list[str] | None, json: bool) -> None:
-    from calmrl.config import ConfigError, dumps, load
+    from calmrl.config import ConfigError, dumps, load, shipped
+    from calmrl.errors import InputError
 
+    if Path(file).suffix not in (".yaml", ".yml") and len(Path(file).parts) == 1 and file not in (names := shipped()):
+        near = closest(file, names)
+        hint = f'; did you mean "{near}"?' if near else "."
+        raise InputError(
+            f'there is no file or folder "{file}", and no config of that name{hint} Configs: {", ".join(sorted(names))}.'
+        )
     try:
         config = load(file, overrides or [])
     except ConfigError as mistakes:

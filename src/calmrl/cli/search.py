@@ -71,7 +71,12 @@ def search(
         None if given is None else [name.strip() for name in given.split(",")] for given in (having, lacking)
     )
     request: dict[str, Any] = {"having": wanted, "lacking": unwanted, "where": where, "k": k, "hubs": hubs}
-    request |= {"why": why or json, "files": paths, "terms": _terms(text, image, sound, with_, like)}
+    terms = _terms(text, image, sound, with_, like)
+    if not any(terms.values()):  # said before an index is made
+        from calmrl.search.typed import EMPTY
+
+        raise InputError(EMPTY)
+    request |= {"why": why or json, "files": paths, "terms": terms}
     found = _served(index, place, own, request) if server else None
     if found is None:
         found = answer(_opened(index, place, own), request)

@@ -224,7 +224,7 @@ class EncoderSet:
             for first, vectors in self.encode_files(name, list(sources.values()), pool=pool):
                 for place, vector in zip(places[first:], vectors, strict=False):
                     if isinstance(vector, Unreadable):
-                        bad.append(f"item {place}, {name}: {vector}")
+                        bad.append(f"{f'item {place}, ' if len(cells) > 1 else ''}{name}: {vector}")
                     else:
                         z[name][place] = vector
         if bad:

@@ -85,7 +85,7 @@ class Collection:
     groups : sequence, optional
         Which items are siblings.
     unusable : dict of str to list
-        Files of items of which nothing could be read, as "root/file" -> [size, time].
+        Files of items of which nothing could be read, and texts that could not, as "root/file" -> [size, time].
     segments : list of dict
         Per item: `segments_key` -> segments of its video (n, 2 + width), rows of begin, end (seconds) and vector; empty where
         no item has any.
@@ -365,6 +365,14 @@ def _record(item: Item, opened: Source, before: Mapping[str, Fingerprint]) -> It
     )
 
 
+def unread_texts(opened: Source) -> dict[str, list[int]]:
+    """Text files of a folder that gave their items no text, as in `Collection.unusable`."""
+    items = () if opened.manifest is None else opened.manifest.items
+    files = [Path(file) for item in items if TEXTS not in item.cells for file in item.text_files]
+    stats = {f"{opened.root}/{_relative(file, Path(opened.root))}": file.stat() for file in files if file.exists()}
+    return {file: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
+
+
 def parts_of(modality: str, files: Sequence[Any]) -> dict[str, Any]:
     """The files of a modality under its name, further ones as "image #2", "image #3", ..."""
     return {modality if n == 1 else f"{modality} #{n}": file for n, file in enumerate(files, start=1)}
@@ -440,6 +448,7 @@ def encode(
                     parts_of_video[row][segments_key(name, encoders.names[name])] = found
     kinds = {name: encoders.kind(name) for name in encoders.modalities}
     whole = Collection(records, z, present, kinds, opened.root, dict(encoders.names), problems=opened.problems)
+    whole.unusable = unread_texts(opened)
     whole.thumbnail = lambda row: _thumbnail_of(records[row], opened)
     whole.segments = parts_of_video if any(parts_of_video) else []
     return _without_empty(whole)
@@ -470,6 +479,7 @@ def _without_empty(collection: Collection) -> Collection:
     if len(kept) == len(collection):
         return collection
     rest = collection.take(kept)
+    rest.unusable = dict(collection.unusable)
     for row in sorted(set(range(len(collection))) - set(kept)):
         item = collection.records[row]
         collection.problems.add("no modality at all", "row", id=item.id)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.registry import lookup
+from calmrl._support.text import closest
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES
@@ -19,6 +20,8 @@ from calmrl.search.collection import NAMED, REPLACED, TEXTS
 from calmrl.search.levels import SAMPLE, unit
 from calmrl.search.typed import Column, any_of, quote, where_sql
 from calmrl.search.words import VECTORS
+
+MEANT, LONGEST = 2_000, 200  # ids that are looked at for the one that was meant, letters of it
 
 
 @dataclass(frozen=True)
@@ -235,8 +238,16 @@ class StoredItems:
         """Some columns of one item, verified."""
         rows = self.fetch(self.table.search().where(f"id = {quote(str(id))}").limit(1), columns, *groups)
         if not rows:
-            raise InputError(f"no item {str(id)!r:.200} in {self.path}")
+            raise InputError(f"no item {str(id)!r:.200} in {self.path}{self.meant(id)}")
         return rows[0]
+
+    def meant(self, id: str) -> str:
+        """ "; did you mean 'animals/dog'?" where an item of some folder is called like one that is not there, or nothing."""
+        with self.reading():
+            ids = self.table.search().select(["id"]).limit(MEANT).to_arrow()["id"].to_pylist()
+        names = {one.rpartition("/")[2]: one for one in sorted(ids, reverse=True)}
+        near = closest(str(id)[:LONGEST].rpartition("/")[2], names)
+        return "" if near is None else f"; did you mean {names[near]!r}?"
 
     def by_id(self, ids: list[str]) -> Any:
         """The LanceDB query for these items."""

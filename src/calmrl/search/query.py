@@ -24,7 +24,7 @@ from calmrl.datasets.registry import Indexing, indexing_of
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError, MissingExtraError, need
 from calmrl.search.collection import REPLACED, sha256
-from calmrl.search.typed import check_weight
+from calmrl.search.typed import EMPTY, check_weight
 from calmrl.sources import DATASET
 
 LIKE = "like"  # the name under which items of the collection are terms
@@ -53,10 +53,11 @@ def terms_of(given: Mapping[str, Any]) -> list[Term]:
                 weight, value = value
             terms.append(Term(name, value, check_weight(weight)))
     if not terms:
-        raise InputError("the query is empty; give a text, a file of some modality, or an item (like)")
+        raise InputError(EMPTY)
     return terms
 
 
+GIVE = {"text": "a text", "image": "a picture", "audio": "a sound"}  # by the kind of an encoder
 KIND_OF = {
     "text": "text",
     "image": "image",
@@ -243,7 +244,7 @@ class QueryVectors:
         cell = as_cell(value, entry["kind"], name, int(entry["width"]))
         z, present = self.encoders().encode([{name: cell}])
         if not present.any():
-            raise InputError(f"the {name} of the query is empty; give a {entry['kind']}")
+            raise InputError(f"the {name} of the query is empty; give {GIVE.get(entry['kind'], 'a vector')}")
         vectors = indexing.reduce(str(entry["encoder"]), np.asarray(z[name], np.float32))
         return check_values(vectors[0], name)
 

@@ -154,7 +154,7 @@ def _reason(j: int, names: Sequence[str], together: np.ndarray) -> str:
     if not others:
         return "it is the only modality, so nothing else can find it"
     pairs, other = max(others)
-    with_other = f"{pairs} items have both {name} and {other}"
+    with_other = f"{pairs} item{' has' if pairs == 1 else 's have'} both {name} and {other}"
     return (
         f"{with_other if pairs else f'no item has both {name} and another modality'}; {MIN_PAIRS} are needed to align"
     )

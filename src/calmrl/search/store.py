@@ -41,7 +41,7 @@ import pyarrow as pa
 from safetensors.numpy import load, save
 
 from calmrl._support.parsing import parsing
-from calmrl._support.places import ITEMS, PARTS, check_index, is_remote
+from calmrl._support.places import ITEMS, PARTS, check_index, holds_index, index_of, is_remote
 from calmrl.errors import InputError, need
 from calmrl.search import checksums
 from calmrl.search.collection import SEGMENTS, Collection, ItemRecord
@@ -80,7 +80,10 @@ def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes], Any]:
         database = connect(path)
         names = table_names(database)
         if PARTS not in names or not any(is_items(name) for name in names):
-            raise InputError(f"{path} is not a calmrl index; make one with calmrl index SOURCE --out NEW")
+            own = None if is_remote(path) else index_of(path)
+            made = own is not None and holds_index(own)
+            what = f"its index is {own}" if made else "make one with calmrl index SOURCE --out NEW"
+            raise InputError(f"{path} is not a calmrl index; {what}")
         table = database.open_table(PARTS)
         rows = table.to_arrow().to_pylist()
         for row in rows:

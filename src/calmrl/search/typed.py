@@ -25,6 +25,7 @@ from typing import Any
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
 
+EMPTY = "the query is empty; give a text, a file of some modality, or an item (like)"
 WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
 SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s+")
 

@@ -31,6 +31,7 @@ from calmrl.search.collection import (
     names_as_texts,
     records_of,
     segments_key,
+    unread_texts,
     words_as_texts,
 )
 from calmrl.search.levels import LEVELS
@@ -112,8 +113,7 @@ def add(
         change.gone = [] if prune else gone
         change.removed = gone if prune else []
         _commit(index, fresh, change.removed)
-        if fresh is not None:
-            _remember_unusable(index, fresh.unusable)
+        _remember_unusable(index, unread_texts(opened) if fresh is None else fresh.unusable)
         clear_removed(index.path, opened.root, sorted(set(on_purpose) & set(change.added)))
         if refit is not False:
             checksums.record(index.path)
@@ -171,7 +171,9 @@ def remove(index: Index, ids: Iterable[str]) -> int:
     unknown = sorted(set(wanted) - {row["id"] for row in index.rows(["id"], where=any_of(wanted))})
     if unknown:
         more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
-        raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
+        named = ", ".join(map(repr, unknown[:CLASH]))
+        meant = index.stored.meant(unknown[0])
+        raise InputError(f"no item {named}{more} in {index.path}; nothing was removed{meant}")
     with changing(index):
         record_removed(index.path, index.rows(["root", "id", "paths"], where=any_of(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))

@@ -75,6 +75,8 @@ def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool 
         commands["extract"] = _command("extract", out / "extract.yaml", "--out", features)
         texts["extract.yaml"] = _extract_text(seen, _items_text(seen, source, out), commands["extract"])
         notes += _missing_packages(seen)
+        if seen.form == "folder" and not isinstance(source, PublicCollection):
+            notes.append(f"to search it, none of this is needed: {_command('open', source)}")
     if len(seen.names) > 1:
         commands |= {
             "diagnose": _command("diagnose", features, "--out", out / "diagnosis"),

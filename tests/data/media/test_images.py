@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -78,6 +79,7 @@ def test_damage_is_named(tmp_path, monkeypatch) -> None:
         with pytest.raises(Unreadable) as caught:
             open_image(source)
         assert caught.value.kind == kind
+        assert re.search(r"has more than [\d,]+ pixels|; at most 11 are decoded", str(caught.value))
     assert open_image(Image.new("RGB", (11, 1))).size == (11, 1)
 
 

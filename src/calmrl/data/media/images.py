@@ -47,7 +47,7 @@ def open_image(source: Any, *, crop_alpha: bool = True) -> Any:
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
             image = _upright(source, label)
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
-        raise Unreadable("huge image", f"{label}: {error}") from error
+        raise Unreadable("huge image", f"{label} has more than {image_module.MAX_IMAGE_PIXELS:,} pixels") from error
     except image_module.UnidentifiedImageError as error:
         raise Unreadable("not decodable as image", label) from error
     except (InputError, MissingExtraError):

@@ -219,7 +219,8 @@ def _open(path: str | Path | bytes, medium: str) -> Iterator[tuple[Any, Any]]:
     except (InputError, MissingExtraError):
         raise
     except Exception as error:  # FFmpeg's own errors, and what PyAV makes of damaged numbers
-        raise Unreadable(f"not decodable as {medium}", f"{label}: {reason_of(error)}") from error
+        reason = getattr(error, "strerror", None) or reason_of(error)
+        raise Unreadable(f"not decodable as {medium}", f"{label}: {reason}") from error
 
 
 def _declared_seconds(container: Any, stream: Any) -> float:
