@@ -110,6 +110,17 @@ def test_a_slow_start_does_not_count(pace) -> None:
     assert pace.text().endswith("40.0 / s, 0:00:13 left")
 
 
+def test_long_pieces_that_differ_do_not_make_the_estimate_jump(pace) -> None:
+    pace, work = pace
+    pace.update(0, 100)
+    estimates = []
+    for _ in range(6):
+        work(60.0, 1, 100)
+        work(5.0, 3, 100)
+        estimates.append(pace.speed())
+    assert all(abs(speed - 4 / 75) < 0.02 for speed in estimates[2:])  # a piece alone would say 1 / 60 or 1 / 5
+
+
 def test_a_pace_is_that_of_the_last_seconds(pace) -> None:
     pace, work = pace
     pace.update(0, 1000)

@@ -79,7 +79,8 @@ def as_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
-WINDOW = 20.0  # seconds over which speed is measured
+WINDOW = 20.0  # seconds over which speed is measured,
+REPORTS = 10  # and at least so many reports: long pieces differ, and an estimate from one of them jumps
 SURE = 2.0  # seconds that an estimate needs
 MINUTE = 60.0
 
@@ -104,7 +105,7 @@ class Pace:
         self.done, self.total = done, total
         if done > self._first:
             self._points.append((self.clock(), done))
-        while len(self._points) > 2 and self._points[-1][0] - self._points[1][0] >= WINDOW:
+        while len(self._points) > REPORTS and self._points[-1][0] - self._points[1][0] >= WINDOW:
             self._points.popleft()
 
     def speed(self) -> float | None:
