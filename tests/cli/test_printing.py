@@ -114,11 +114,10 @@ def test_long_pieces_that_differ_do_not_make_the_estimate_jump(pace) -> None:
     pace, work = pace
     pace.update(0, 100)
     estimates = []
-    for _ in range(6):
-        work(60.0, 1, 100)
-        work(5.0, 3, 100)
+    for seconds in [60.0, 25.0, 5.0, 5.0] * 6:
+        work(seconds, 1, 100)
         estimates.append(pace.speed())
-    assert all(abs(speed - 4 / 75) < 0.02 for speed in estimates[2:])  # a piece alone would say 1 / 60 or 1 / 5
+    assert all(abs(speed - 4 / 95) < 0.01 for speed in estimates[10:])  # a piece alone would say 1 / 60 or 1 / 25
 
 
 def test_a_pace_is_that_of_the_last_seconds(pace) -> None:
@@ -160,9 +159,11 @@ def test_limits_of_the_window_and_of_an_estimate(pace, clock) -> None:
         (10.0, 1, None),
         (11.9, 2, None),
         (12.0, 3, 1.0),  # two seconds are enough
-        (29.5, 5, 4 / 19.5),  # from the first piece on
-        (32.0, 6, 3 / 20),  # what is within twenty seconds of the second is enough without the first
-        (37.0, 6, 3 / 25),  # nothing was done since
+        *((12.0 + 0.5 * n, 3 + n, (2 + n) / (2.0 + 0.5 * n)) for n in range(1, 6)),
+        (29.5, 9, 8 / 19.5),  # from the first piece on
+        (31.8, 10, 9 / 21.8),  # ten reports, however long ago the first was
+        (32.0, 11, 9 / 20.1),  # what is within twenty seconds of the second is enough without the first
+        (37.0, 11, 8 / 25.0),  # nothing was done since
     ):
         clock.now = moment
         pace.update(done, 100)
