@@ -139,7 +139,20 @@ def test_few_and_many_latents_stand_side_by_side_where_that_finds_more(monkeypat
         assert winner.row()["second"] == winner.second.row()
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 5, 9])
+def test_very_few_candidates_are_kernel_features_under_two_priors_and_with_many_latents_then_linear_ones(folds):
+    grid = make_grid("auto", "auto", "auto", "auto", "auto")
+    search = CandidateSearch(folds, 4)
+    assert search.run(grid).features == "linear"  # of these folds
+    tried = [(one.features, one.latent_dim, one.prior) for one in search.tried]
+    assert tried == [("kernel", 256, 300.0), ("kernel", 256, 1000.0), ("kernel", 512, 100.0), ("linear", 128, 300.0)]
+    search = CandidateSearch([WideFold(seed) for seed in range(3)], 3)
+    assert search.run(grid).latent_dim == 512
+    fixed = CandidateSearch([FakeFold(seed) for seed in range(3)], 4)
+    fixed.run(make_grid("auto", True, 0.5, 64, 30.0))  # what is given is kept to
+    assert {(one.latent_dim, one.prior) for one in fixed.tried} == {(64, 30.0)}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 9])
 def test_never_more_candidates_than_allowed(folds, most):
     search = CandidateSearch(folds, most)
     winner = search.run(make_grid("auto", "auto", "auto", "auto", "auto"))

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
-FEW = 4  # with fewer candidates, features that are mostly the best are taken for granted
-STRONGER = (1000.0, 1800.0)  # priors that many modalities want
+FEW = 4  # with so many candidates or fewer, features that are mostly the best come first
+STRONGER = 1000.0  # a prior that many modalities want
 RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
 RACE_QUERIES = 100  # with fewer of them, one fold says too little to drop anything
 
@@ -90,10 +90,12 @@ class CandidateSearch:
     def run(self, grid: Grid) -> Candidate:
         """Row scaling first, then features, of the best of them the second start, and relative representations; then
         whitening, latents and prior of features that are not far behind; last, all parts of the best once more, for one part
-        may want another value after the others have changed. With very few candidates, two priors of the last features."""
-        if self.most < FEW and len(grid.features) > 1:
-            first = grid.first(grid.features[-1], grid.unit_rows[0])
-            self.attempt([first, *(replace(first, prior=prior) for prior in grid.prior if prior in STRONGER)])
+        may want another value after the others have changed. With very few candidates, the last features under two priors and
+        with the second start, then the others."""
+        if self.most <= FEW and len(grid.features) > 1:
+            *others, last = (grid.first(form, grid.unit_rows[0]) for form in grid.features)
+            strong = [replace(last, prior=prior) for prior in grid.prior if prior == STRONGER]
+            self.attempt([last, *strong, *grid.wide_start(last.features, last.unit_rows), *others])
             return self.best()
         form = grid.features[0]
         self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
