@@ -18,6 +18,7 @@ from calmrl.training import read_records
 from tests.golden import golden_inputs as inputs
 from tests.golden.cases_data import MEDIA, known
 from tests.golden.golden_record import CHOSEN, TRAINED, Place, case, checksum
+from tests.support import colour_world
 
 COMMANDS = (
     *(
@@ -173,7 +174,7 @@ def _(place: Place) -> Any:
 
 @case("commands/init of a folder", needs=MEDIA)
 def _(place: Place) -> Any:
-    inputs.colours(place.path / "colours", 12)
+    colour_world.make_folder(place.path / "colours", 12)
     Path("colours/notes.pdf").write_text("x")
     (place.path / "empty").mkdir()
     with patch(
@@ -273,16 +274,16 @@ def _without(value: Any, names: tuple[str, ...]) -> Any:
 
 @case("commands/extract", needs=MEDIA)
 def _(place: Place) -> Any:
-    inputs.know_colours(place.patch)
+    colour_world.register(place.patch)
     place.patch.setattr(
         "calmrl.encoders.registry.find_spec", lambda package: package
     )  # default encoders, installed or not
-    inputs.colours(place.path / "colours", 10)
+    colour_world.make_folder(place.path / "colours", 10)
     Path("items.csv").write_text(
         "id,image,text,split,labels\na,colours/dark/c0.png,the colour 1 2 3,train,x\nb,,the colour 9 9 9,test,y\n"
     )
     Path("bad.csv").write_text("id,image,text\na,no.png,the colour 1 2 3\na,,\n")
-    encoders = [part for name, encoder in inputs.ENCODERS.items() for part in ("--encoder", f"{name}={encoder}")]
+    encoders = [part for name, encoder in colour_world.NAMES.items() for part in ("--encoder", f"{name}={encoder}")]
     two = ("--encoder", "image=see", "--encoder", "text=read", "--workers", "0")
     found = {
         "folder": place.calmrl("extract", "colours", "--out", "f", *encoders, "--workers", "0"),

@@ -42,6 +42,7 @@ from calmrl.hub import Card, Data
 from tests.golden import golden_inputs as inputs
 from tests.golden.cases_measures import refused
 from tests.golden.golden_record import SINGLE, Place, case, checksum
+from tests.support import colour_world
 
 
 def known(features: FeatureSet) -> dict[str, Any]:
@@ -357,7 +358,7 @@ def _unreadable(read: Callable[..., Any], *given: Any) -> str:
 def _(place: Place) -> Any:
     from PIL import Image
 
-    inputs.write_sound(place.path / "a.wav", np.array([200, 100, 50]))
+    colour_world.write_sound(place.path / "a.wav", np.array([200, 100, 50]))
     samples = read_audio("a.wav")
     picture = Image.fromarray(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3))
     picture.save("a.png")
@@ -375,7 +376,7 @@ def _(place: Place) -> Any:
 
 @case("data/manifests", needs=MEDIA)
 def _(place: Place) -> Any:
-    root = inputs.colours(place.path / "colours", 8)
+    colour_world.make_folder(root := place.path / "colours", 8)
     problems = Problems()
     folder = read_folder(root, problems)
     lines = [
@@ -410,14 +411,14 @@ def _(place: Place) -> Any:
 
 @case("data/encoders", SINGLE, MEDIA)
 def _(place: Place) -> Any:
-    inputs.know_colours(place.patch)
-    inputs.write_item(place.path, 2, {"image", "text", "sound"})
-    inputs.write_item(place.path, 4, {"image", "text", "sound"})
-    encoders = EncoderSet(inputs.ENCODERS, dtype="float32")
+    colour_world.register(place.patch)
+    colour_world.write_item(place.path, 2, {"image", "text", "sound"})
+    colour_world.write_item(place.path, 4, {"image", "text", "sound"})
+    encoders = EncoderSet(colour_world.NAMES, dtype="float32")
     encoded = list(encoders.encode_files("image", ["dark/c2.png", "dark/c4.png"]))
     return {
         "described": encoders.describe(),
-        "kinds": {name: [encoders.kind(name), encoders.width(name)] for name in inputs.ENCODERS},
+        "kinds": {name: [encoders.kind(name), encoders.width(name)] for name in colour_world.NAMES},
         "texts": encoders.encode_texts("text", [["the colour 1 2 3"], ["the colour 3 4 5", "the colour 200 0 9"]]),
         "files": [[first, vectors] for first, vectors in encoded],
         "refused": refused(
@@ -502,7 +503,7 @@ def _(place: Place) -> Any:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
         place.patch.delenv(name, raising=False)
     z, present = inputs.rows(90)
-    aligner = Aligner(**(inputs.FIXED | {"latent_dim": 4})).fit(z, present)
+    aligner = Aligner(**(colour_world.FIXED | {"latent_dim": 4})).fit(z, present)
     imputer = GaussianImputer(3, max_iter=10, prior=0.1, shrinkage=0.0, whitening=0.0).fit(z, present)
     data = Data("ninety rows", 90, {name: int(present[:, j].sum()) for j, name in enumerate(z)}, "somewhere")
     with local_hub() as hub:

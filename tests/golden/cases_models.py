@@ -18,8 +18,9 @@ from calmrl.training.methods import continual
 from tests.golden import golden_inputs as inputs
 from tests.golden.cases_measures import refused
 from tests.golden.golden_record import CHOSEN, SINGLE, Place, case, checksum
+from tests.support import colour_world
 
-FAST = inputs.FIXED | {"latent_dim": 4}
+FAST = colour_world.FIXED | {"latent_dim": 4}
 
 
 def _aligned(aligner: Aligner, z: Any, present: Any) -> dict[str, Any]:

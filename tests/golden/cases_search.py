@@ -18,6 +18,7 @@ from tests.golden import golden_inputs as inputs
 from tests.golden.cases_data import MEDIA
 from tests.golden.cases_measures import refused
 from tests.golden.golden_record import SINGLE, Place, case
+from tests.support import colour_world
 
 SEARCH = ("lancedb", *MEDIA)
 COLOUR = "the colour 10 200 30"
@@ -36,7 +37,7 @@ def items(given: Any) -> list[Any]:
 def _(place: Place) -> Any:
     inputs.write_rows("f", 60)
     data = open_features("f")
-    index = Index.build(data.select(np.arange(50)), "ix", model=inputs.aligner())
+    index = Index.build(data.select(np.arange(50)), "ix", model=colour_world.settings())
     vector = {"image": data.z["image"][0]}
     result: dict[str, Any] = {
         "length": len(index),
@@ -76,7 +77,7 @@ def _(place: Place) -> Any:
         lambda: index.item("nobody"),
         lambda: Index.open("nowhere"),
         lambda: Index.open("f"),
-        lambda: Index.build(data, "ix", model=inputs.aligner()),
+        lambda: Index.build(data, "ix", model=colour_world.settings()),
         lambda: Index.build("nowhere", "iy"),
     )
     return result | {"refused": [place.text(line) for line in said]}
@@ -93,18 +94,18 @@ def _(place: Place) -> Any:
 
 def _index(place: Place, count: int = 60) -> Path:
     """A folder of colours, its index "ix", and what to ask it with."""
-    inputs.know_colours(place.patch)
-    root = inputs.colours(place.path / "colours", count)
-    Index.build(root, place.path / "trial", inputs.ENCODERS, model=inputs.aligner()).aligner.save(
+    colour_world.register(place.patch)
+    colour_world.make_folder(root := place.path / "colours", count)
+    Index.build(root, place.path / "trial", colour_world.NAMES, model=colour_world.settings()).aligner.save(
         place.path / "aligner"
     )
-    inputs.write_picture(place.path / "q.png", np.array([10, 200, 30]))
-    inputs.write_sound(place.path / "q.wav", np.array([10, 200, 30]))
+    colour_world.write_picture(place.path / "q.png", np.array([10, 200, 30]))
+    colour_world.write_sound(place.path / "q.wav", np.array([10, 200, 30]))
     return root
 
 
 def _named() -> list[str]:
-    return [part for name, encoder in inputs.ENCODERS.items() for part in ("--encoder", f"{name}={encoder}")]
+    return [part for name, encoder in colour_world.NAMES.items() for part in ("--encoder", f"{name}={encoder}")]
 
 
 def _hits(result: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def _(place: Place) -> Any:
     root = _index(place)
     os.rename("trial", "ix")
     run = place.calmrl
-    inputs.write_item(root, 1000, {"image", "text"})
+    colour_world.write_item(root, 1000, {"image", "text"})
     (root / "dark/c0.png").unlink(missing_ok=True)
     (root / "broken.png").write_text("x")
     result = {
@@ -153,7 +154,9 @@ def _(place: Place) -> Any:
         "add": run("add", "ix", "colours", "--json"),
         "add again": run("add", "ix", "colours"),
         "prune": run("add", "ix", "colours", "--prune"),
-        "found": _hits(run("search", "ix", f"colour {' '.join(map(str, inputs.colour(1000)))}", "-k", "1", "--json")),
+        "found": _hits(
+            run("search", "ix", f"colour {' '.join(map(str, colour_world.colour(1000)))}", "-k", "1", "--json")
+        ),
         "remove": run("remove", "ix", "dark/c1000", "light/c1"),
         "left out": run("add", "ix", "colours"),
         "by name": run("add", "ix", "colours/light/c1.png"),
