@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,10 @@ def parsing(file: object, what: str, advice: str = AGAIN) -> Iterator[None]:
 
 
 @contextmanager
-def quiet_on_error(known: bool = False) -> Iterator[None]:
-    """What is written to stderr inside appears only if nothing is raised: Rust prints a panic there by itself.
+def stderr_held(shown: Callable[[bytes], bytes]) -> Iterator[None]:
+    """What is written to stderr inside appears after it, as far as `shown` lets it through.
 
-    If it is `known` that something is damaged, warnings of a library about that do not appear either. The file descriptor is
-    that of the whole process, so that this belongs into commands, around short calls.
+    The file descriptor is that of the whole process, so that this belongs around short calls.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
@@ -58,16 +57,27 @@ def quiet_on_error(known: bool = False) -> Iterator[None]:
         os.dup2(file.fileno(), STDERR)
         try:
             yield
-        except BaseException:
-            known = True
-            raise
         finally:
             sys.stderr.flush()
             os.dup2(kept, STDERR)
             os.close(kept)
             file.seek(0)
-            if not known and (written := file.read()):
+            if written := shown(file.read()):
                 os.write(STDERR, written)
+
+
+@contextmanager
+def quiet_on_error(known: bool = False) -> Iterator[None]:
+    """What is written to stderr inside appears only if nothing is raised: Rust prints a panic there by itself.
+
+    If it is `known` that something is damaged, warnings of a library about that do not appear either.
+    """
+    with stderr_held(lambda written: b"" if known else written):
+        try:
+            yield
+        except BaseException:
+            known = True
+            raise
 
 
 @contextmanager

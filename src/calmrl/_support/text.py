@@ -30,6 +30,11 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+def beginning(names: Sequence[str], most: int, form: str = "{}") -> str:
+    """a, b, c and 4 more"""
+    return ", ".join(map(form.format, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def capital(text: str) -> str:
     """With a capital first letter."""
     return text[:1].upper() + text[1:]

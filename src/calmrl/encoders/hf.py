@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from calmrl._support.text import beginning
 from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform, normalised
 from calmrl.encoders.base import MEDIA, Encoder, each, same
 from calmrl.errors import InputError, need
@@ -293,7 +294,7 @@ def text_encoder(
     return encode
 
 
-SHOWN = 3
+SHOWN, QUOTED = 3, '"{}"'
 NEVER_USED = ("masked_spec_embed", "*.masked_spec_embed", "*position_ids")  # of training, or counted anew
 HEADS = (  # of the tasks that checkpoints were trained for; no encoder needs them
     *("cls.*", "classifier.*", "lm_head.*", "qa_outputs.*", "score.*", "predictions.*", "sop_classifier.*"),
@@ -341,13 +342,13 @@ def load_model(
     if missing:
         advice = " or a pooling that does without it (+cls, +mean)" if any("pooler" in key for key in missing) else ""
         raise InputError(
-            f'the checkpoint "{name}" has no {_some(missing)}, which would be random; take one that has it{advice}, or '
-            f"allow it by name: +allow={_pattern(missing)}"
+            f'the checkpoint "{name}" has no {beginning(missing, SHOWN, QUOTED)}, which would be random; take one that '
+            f"has it{advice}, or allow it by name: +allow={_pattern(missing)}"
         )
     if dropped:
         raise InputError(
-            f'the checkpoint "{name}" holds {_some(dropped)}, for which {type(model).__name__} has no place, so that its '
-            f"features would be others; allow it by name if that does not matter: +allow={_pattern(dropped)}"
+            f'the checkpoint "{name}" holds {beginning(dropped, SHOWN, QUOTED)}, for which {type(model).__name__} has no '
+            f"place, so that its features would be others; allow it by name if that does not matter: +allow={_pattern(dropped)}"
         )
     return model
 
@@ -367,11 +368,6 @@ def _with_projection(transformers: ModuleType, config: Any) -> Any:
 
 def _others(keys: Iterable[str], patterns: Sequence[str]) -> list[str]:
     return sorted(key for key in keys if not any(fnmatchcase(key, pattern) for pattern in patterns))
-
-
-def _some(keys: list[str]) -> str:
-    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-    return ", ".join(f'"{key}"' for key in keys[:SHOWN]) + more
 
 
 def _pattern(keys: list[str]) -> str:

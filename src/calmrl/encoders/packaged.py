@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import sys
-import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from calmrl._support.parsing import stderr_held
 from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
 from calmrl.encoders.base import Encoder, each, same, same_peak
 from calmrl.encoders.registry import ENCODERS
@@ -161,29 +157,10 @@ def _one_by_one(model: Any, texts: list[str]) -> np.ndarray:
     return np.concatenate([model.encode([text]) for text in texts]).astype(np.float32)
 
 
-@contextmanager
-def without_lines(start: str) -> Iterator[None]:
-    """Lines with this beginning do not reach standard error while the block runs; all others do, after it."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
-            held.seek(0)
-            for line in held:
-                if not line.startswith(start.encode()):
-                    os.write(2, line)
-
-
 RATE = 16_000
 YAMNET_PIP = ENCODERS["yamnet"].install
 YAMNET_FILES = {"yamnet.tflite": "10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de"}
-XNNPACK = "INFO: Created TensorFlow Lite XNNPACK delegate"  # no setting of the library turns this line off
+XNNPACK = b"INFO: Created TensorFlow Lite XNNPACK delegate"  # no setting of the library turns this line off
 YAMNET_WINDOW, YAMNET_HOP = 15_600, 7_800
 WHISPER_PIP = ENCODERS["whisper_base"].install
 WHISPER_ONE = {
@@ -202,10 +179,15 @@ def yamnet() -> Encoder:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it advises against keeping inner layers, which is what is wanted here
         model = lite.Interpreter(str(file), experimental_preserve_all_tensors=True, num_threads=1)
-    with without_lines(XNNPACK):
+    with stderr_held(without_delegate):
         model.allocate_tensors()
     layer = next(t for t in model.get_tensor_details() if t["name"] == "tower0/network/layer28/reduce_mean")
     return Encoder("audio", 1024, same_peak, partial(_run_yamnet, model, layer))
+
+
+def without_delegate(written: bytes) -> bytes:
+    """Without the line that TensorFlow Lite writes whenever a model is loaded."""
+    return b"".join(line for line in written.splitlines(keepends=True) if not line.startswith(XNNPACK))
 
 
 def _run_yamnet(model: Any, layer: dict[str, Any], items: list[np.ndarray]) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.text import beginning
 from calmrl.data.media.manifest import modality_in
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
@@ -170,10 +171,8 @@ def remove(index: Index, ids: Iterable[str]) -> int:
         return 0
     unknown = sorted(set(wanted) - {row["id"] for row in index.rows(["id"], where=any_of(wanted))})
     if unknown:
-        more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
-        named = ", ".join(map(repr, unknown[:CLASH]))
-        meant = index.stored.meant(unknown[0])
-        raise InputError(f"no item {named}{more} in {index.path}; nothing was removed{meant}")
+        named, meant = beginning(unknown, CLASH, "{!r}"), index.stored.meant(unknown[0])
+        raise InputError(f"no item {named} in {index.path}; nothing was removed{meant}")
     with changing(index):
         record_removed(index.path, index.rows(["root", "id", "paths"], where=any_of(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from calmrl._support.parsing import quiet_on_error
 from calmrl._support.places import is_remote
-from calmrl._support.text import plural
+from calmrl._support.text import beginning, plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.documents import content_of
@@ -157,9 +157,8 @@ def _file_problems(path: Path) -> list[str]:
     problems = []
     for names, what in ((found.damaged, "not what was written"), (found.missing, "missing")):
         if names:
-            more = f" and {len(names) - checksums.NAMED} more" if len(names) > checksums.NAMED else ""
-            listed = ", ".join(names[: checksums.NAMED])
-            problems.append(f"{_files(names, path, 'is', 'are')} {what} ({listed}{more}); {MAKE_AGAIN}")
+            listed = beginning(names, checksums.NAMED)
+            problems.append(f"{_files(names, path, 'is', 'are')} {what} ({listed}); {MAKE_AGAIN}")
     if found.unrecorded:
         problems.append(
             f"{_files(found.unrecorded, path, 'has', 'have')} no checksum: of a version without checksums, or of a change "

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from calmrl._support.registry import Registry, lookup
+from calmrl._support.text import beginning
 from calmrl.data.media.manifest import AUDIO, IMAGE, VIDEO, Row
 from calmrl.errors import InputError
 
@@ -58,11 +59,9 @@ class AnnotationFolder:
 
     def nothing(self, wanted: Iterable[tuple[str, ...]]) -> InputError:
         """The error for a folder that lacks all of these files."""
-        listed = ", ".join(self.names[:5]) or "no list at all"
-        more = f" and {len(self.names) - 5} more" if len(self.names) > 5 else ""
         return InputError(
             f"{self.path} holds none of the annotation files {', '.join(names[0] for names in wanted)}; it holds "
-            f"{listed}{more}; name the folder that has them as annotations"
+            f"{beginning(self.names, 5) or 'no list at all'}; name the folder that has them as annotations"
         )
 
 

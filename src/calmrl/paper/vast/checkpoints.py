@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import read_checkpoint
+from calmrl._support.text import beginning
 from calmrl.errors import InputError
 from calmrl.paper.vast.matching import frame_embedding
 from calmrl.paper.vast.model import VastModel
@@ -69,7 +70,7 @@ def name_today(name: str) -> str:
 
 
 State = dict[str, Tensor]
-SHOWN = 5
+SHOWN, QUOTED = 5, '"{}"'
 
 
 @dataclass
@@ -239,8 +240,8 @@ def _fill(
     extra = [theirs_of[own] for own in given if own not in wanted and not own.endswith(repeated)]
     missing = [own for own in wanted if own not in given and own not in report.unfilled]
     if (extra or missing) and not tolerant:
-        reasons = [f"lacks {_some(missing)}"] if missing else []
-        reasons += [f"has {_some(extra)}, which the model does not know"] if extra else []
+        reasons = [f"lacks {beginning(missing, SHOWN, QUOTED)}"] if missing else []
+        reasons += [f"has {beginning(extra, SHOWN, QUOTED)}, which the model does not know"] if extra else []
         raise InputError(f"{path} does not fit the model: it {' and '.join(reasons)}")
     _check_towers(given, towers or [""], path)
     report.unfilled += missing
@@ -276,11 +277,6 @@ def _fitted(own: str, value: Tensor, wanted: Tensor, report: Report, interpolati
         report.changed.append(f"{own}: {value.shape[1]} frames, nearest ones taken for {wanted.shape[1]}")
         return frame_embedding(value, wanted.shape[1])
     return value
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(f'"{name}"' for name in names[:SHOWN]) + more
 
 
 def _grouped(names: list[str]) -> str:
