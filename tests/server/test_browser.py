@@ -144,6 +144,7 @@ class Doubting(data.ShapeIndex):
                 Contribution("text", "text", 0.2),
                 Contribution(None, None, -0.1),
             )
+        answer[-1].similarity = -0.12
         return answer
 
 
@@ -156,6 +157,10 @@ def test_weak_matches_stand_apart_and_reasons_are_given(browser, shapes):
         settled(page, "8 items, nearest first, perhaps none that you mean; 16 weak")
         assert page.locator("#grid .card").count() == 8
         assert page.locator("#weak .card").count() == 16
+        assert page.locator("#weak .score b").last.inner_text() == "−0.12"
+        size = "(nodes) => nodes.map((node) => getComputedStyle(node)).map((style) => [style.fontSize, style.marginBottom])[0]"
+        of = [page.locator(f"{part} .score").evaluate_all(size) for part in ("#grid", "#weak")]
+        assert of[0] == of[1]  # cards are alike
         assert page.locator(".why").first.inner_text() == "by picture 75 %, text 25 %"
         page.locator(".card h3 a").first.click()
         sums = "0.60 for its picture and the text of the query, 0.20 for its text and the text of the query, −0.10 for"

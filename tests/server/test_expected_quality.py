@@ -22,7 +22,11 @@ def test_the_best_direction_comes_first_and_chance_is_named():
         "A search by a sound should put the right text among 5,000 first in 9 of 100 searches (likely fewer than 1 to 20) "
         "and among the first ten in 30 of 100; guessing gives 0.02 % and 0.2 %."
     )
-    assert "A search by words should put the right image" in rows[1]["sentence"]  # two modalities are pictures
+    assert (
+        "A search by words should put the right picture" in rows[1]["sentence"]
+    )  # as the page calls it, beside drawings
+    (drawing,) = expected_sentences({"drawing->text": {"R@1": 7.1, **numbers}}, KINDS)
+    assert "A search by drawing should put the right text" in drawing["sentence"]
 
 
 def test_several_modalities_given_and_a_kind_without_a_noun():
@@ -51,4 +55,4 @@ def test_several_modalities_given_and_a_kind_without_a_noun():
 def test_what_guessing_gives_and_where_it_was_learned(numbers, said):
     row = expected_sentences({"text->image": {"R@1": 50, "R@10": 100, "low": 1, "high": 99, **numbers}}, KINDS)[0]
     assert row["sentence"].endswith(said)
-    assert ("a right image" in row["sentence"]) == ("own" in numbers)
+    assert ("a right picture" in row["sentence"]) == ("own" in numbers)

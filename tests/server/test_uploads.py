@@ -22,6 +22,7 @@ CODECS = {
     "aiff": "pcm_s16be", "webm": "libopus",
 }  # fmt: skip
 TAG = b"ID3\x04\x00\x00\x00\x00\x00\x0a" + bytes(10)
+PICTURE = "the picture cannot be read; send one of PNG, JPEG, WEBP, GIF, BMP, TIFF, AVIF, HEIC"
 UNREADABLE = "the sound cannot be read; send WAV, MP3, FLAC, Ogg, M4A, AAC, AIFF or WebM"
 
 
@@ -31,8 +32,11 @@ def audio(tmp_path, suffix: str, seconds: float = 2.0) -> bytes:
 
 
 def image(form: str) -> bytes:
-    out = io.BytesIO()
-    data.draw("red", "circle").save(out, form)
+    out, drawn = io.BytesIO(), data.draw("red", "circle")
+    if form == "HEIC":
+        pytest.importorskip("pillow_heif", reason="the extra files is not installed").from_pillow(drawn).save(out)
+    else:
+        drawn.save(out, form)
     return out.getvalue()
 
 
@@ -81,11 +85,14 @@ def test_a_length_that_the_header_hides_is_counted(tmp_path):
     assert audio_seconds(bytes(content), "wav", 100) == pytest.approx(3, abs=0.1)
 
 
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIC"])
 def test_images_are_let_through_and_measured(form, send):
     content = image(form)
     assert send("image", content, pixels=160 * 160) == (200, content)
     assert suffix_of(content) == f".{form.lower()}"
+    if form in ("AVIF", "HEIC"):
+        assert send("image", content[:200])[0] == 400
+        assert send("image", b"    ftypheic" + bytes(90)) == (400, PICTURE)
     said = "the picture has more than 0.025599 million pixels; got 160 x 160"
     assert send("image", content, pixels=160 * 160 - 1) == (413, said)
 
@@ -93,7 +100,8 @@ def test_images_are_let_through_and_measured(form, send):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("image", image("PDF"), "the picture cannot be read; send one of PNG, JPEG, WEBP, GIF, BMP, TIFF"),
+        ("image", image("PDF"), PICTURE),
+        ("image", b'<a  ftyp><svg width="9" height="9"/></a>', PICTURE),
         ("image", b"", "the picture is empty; send a file with something in it"),
         ("sound", b"", "the sound is empty; send a file with something in it"),
         ("sound", data.tone(440)[:30], "the sound cannot be read; it is damaged"),

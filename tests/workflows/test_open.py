@@ -51,6 +51,14 @@ def test_made_once_and_then_brought_up_to_date(folder, tmp_path):
     assert {item.id for item in again.index.items()} >= {"dark/c50"}
 
 
+def test_more_problems_than_are_shown_say_where_all_are(folder):
+    told = []
+    for number in range(5):
+        (folder / f"bad{number}.png").write_bytes(b"no picture")
+    open_index(folder, report=told.append)
+    assert f"all of them: calmrl check {folder} --all" in told
+
+
 def test_indexes_whose_folder_is_gone_are_listed_and_removed(folder, tmp_path, calmrl):
     other = tmp_path / "other"
     for number in range(12):

@@ -238,12 +238,12 @@ def _row(direction: str, numbers: Mapping[str, float], modalities: Mapping[str, 
 
 
 def _called(name: str, modalities: Mapping[str, Mapping[str, Any]], nouns: Mapping[str, str]) -> str:
-    """The noun of a kind where one modality is of that kind, otherwise the name of the modality."""
+    """The noun of a kind where one modality is of that kind, or is called so; otherwise the name of the modality."""
     parts = name.split("+")
     if len(parts) > 1:
         return " and ".join(_called(part, modalities, nouns) for part in parts)
     kind = str(modalities.get(name, {}).get("kind"))
-    alone = sum(one["kind"] == kind for one in modalities.values()) == 1
+    alone = name == kind or sum(one["kind"] == kind for one in modalities.values()) == 1
     return nouns[kind] if kind in nouns and alone else name
 
 

@@ -18,16 +18,19 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from calmrl.data.media.documents import drawing, heif
+from calmrl.data.media.images import HEAD
 from calmrl.errors import InputError, need
 from calmrl.server.limits import Limits
 from calmrl.server.schemas import FILES, ItemFields
 
-IMAGES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+IMAGES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")  # and HEIC
 KIND_OF = {"text": "text", "image": "image", "sound": "audio"}  # names that stand for a modality of a kind
 SUFFIXES = {
     "wav": ".wav", "aiff": ".aiff", "mov": ".m4a", "flac": ".flac", "ogg": ".ogg", "matroska": ".webm", "mp3": ".mp3",
     "aac": ".aac",
 }  # fmt: skip
+AVIF = re.compile(rb".{4}ftyp.{0,52}avi[fs]", re.DOTALL)
 TAG_BYTES = 10  # of the header of an ID3 tag
 FOLDER = "added"  # inside the index: a folder per item, with its files and a manifest of one row
 MANIFEST = "item.jsonl"
@@ -151,11 +154,17 @@ def checked_files(files: Mapping[str, bytes], kinds: Mapping[str, str], limits: 
 def suffix_of(content: bytes) -> str:
     """The suffix that a checked file should have."""
     container = container_of(content)
-    if container is not None:
+    if container is not None and not AVIF.match(content) and drawing(content[:HEAD]) is not heif:
         return SUFFIXES[container]
-    pillow = need("PIL.Image", "media", "Reading a picture")
-    with pillow.open(io.BytesIO(content), formats=IMAGES) as image:
-        return f".{image.format.lower()}"
+    with _picture(content) as image:
+        return {"HEIF": ".heic"}.get(image.format, f".{image.format.lower()}")
+
+
+def _picture(content: bytes) -> Any:
+    """A picture of which nothing but the header is decoded yet."""
+    if drawing(content[:HEAD]) is heif:
+        return heif(content)
+    return need("PIL.Image", "media", "Reading a picture").open(io.BytesIO(content), formats=IMAGES)
 
 
 def check_image(content: bytes, limits: Limits) -> bytes:
@@ -166,12 +175,12 @@ def check_image(content: bytes, limits: Limits) -> bytes:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # our own limit is below, and stricter
-            with pillow.open(io.BytesIO(content), formats=IMAGES) as image:
+            with _picture(content) as image:
                 width, height = image.size
     except pillow.DecompressionBombError:
         raise HTTPException(413, _too_many_pixels(limits)) from None
-    except (pillow.UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, OverflowError):
-        raise InputError(f"the picture cannot be read; send one of {', '.join(IMAGES)}") from None
+    except (pillow.UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, OverflowError, RuntimeError):
+        raise InputError(f"the picture cannot be read; send one of {', '.join(IMAGES)}, HEIC") from None
     if width * height > limits.pixels:
         raise HTTPException(413, f"{_too_many_pixels(limits)}; got {width} x {height}")
     return content

@@ -53,7 +53,10 @@ def index(
     """
     made = Index.build(source, out, encoders, **options)
     if report is not None:
-        for line in [*made.layout["problems"], *made.summary()]:
+        problems, asked = made.layout["problems"], made.layout["source"]
+        if asked["type"] == FOLDER and any(line.endswith(" more") for line in problems):
+            problems = [*problems, f"all of them: {shlex.join(['calmrl', 'check', asked['path'], '--all'])}"]
+        for line in [*problems, *made.summary()]:
             report(line)
     return made
 

@@ -50,15 +50,16 @@ def drawing(head: bytes) -> Callable[[Any], Any] | None:
     if head.startswith(b"%PDF-"):
         return first_page
     if head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS and not re.search(b"avi[fs]", head[:64]):
-        return _heif
+        return heif
     if re.match(rb"(?:\xef\xbb\xbf)?\s*<", head) and re.search(rb"<(?:\w+:)?svg\b", head, re.IGNORECASE):
         return _svg
     return None
 
 
-def _heif(source: Any) -> Any:
-    heif = need("pillow_heif", "files", "reading HEIC pictures")
-    return heif.HeifImageFile(io.BytesIO(source) if isinstance(source, bytes) else source)
+def heif(source: Any) -> Any:
+    """A HEIC picture (its path or its bytes) as an image of Pillow, of which nothing but the header is decoded yet."""
+    reader = need("pillow_heif", "files", "reading HEIC pictures")
+    return reader.HeifImageFile(io.BytesIO(source) if isinstance(source, bytes) else source)
 
 
 def _svg(source: Any) -> Any:

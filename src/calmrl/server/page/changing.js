@@ -1,6 +1,6 @@
 // Adding, renaming and removing items, where the server was started with --allow-add.
 
-import { button, element, noun } from "/parts.js";
+import { button, capital, element, noun } from "/parts.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -43,7 +43,7 @@ export function listenForAdding(about, ask, added) {
   at("adding-open").hidden = !about.allow_add;
   if (!about.allow_add) return;
   const takesFiles = Object.keys(about.modalities).filter((name) => ["image", "audio"].includes(about.modalities[name].kind) && about.modalities[name].searchable);
-  at("adding-files").replaceChildren(...takesFiles.map((name) => element("label", {}, noun(name, about.modalities),
+  at("adding-files").replaceChildren(...takesFiles.map((name) => element("label", {}, capital(noun(name, about.modalities)),
     element("input", { type: "file", name, accept: `${about.modalities[name].kind}/*` }))));
   at("adding-open").addEventListener("click", () => { complain(""); at("adding").showModal(); });
   at("adding-close").addEventListener("click", () => at("adding").close());

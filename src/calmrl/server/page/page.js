@@ -2,7 +2,7 @@
 
 import { changeButtons, listenForAdding } from "/changing.js";
 import { listenForDrops } from "/dropping.js";
-import { card, columnChoice, element, filterChoice, itemView, noun, queryPart, title } from "/parts.js";
+import { capital, card, columnChoice, element, filterChoice, itemView, noun, queryPart, title } from "/parts.js";
 
 const PAGE = 24;
 const at = (id) => document.getElementById(id);
@@ -21,7 +21,7 @@ async function ask(address, options) {
     throw new Error("The server does not answer. Is it still running?");
   }
   const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(content.error || `The server answered with status ${answer.status}.`);
+  if (!answer.ok) throw new Error(content.error ? capital(content.error) : `The server answered with status ${answer.status}.`);
   return content;
 }
 
@@ -174,7 +174,7 @@ function drawParts() {
 function take(list) {
   const taken = [];
   for (const file of list) {
-    const kind = file.type.split("/")[0];
+    const kind = file.type.split("/")[0] || (/\.(hei[cf]|avif)$/i.test(file.name) ? "image" : "");
     const name = { image: "image", audio: "sound", video: "sound" }[kind];
     if (!name) return complain(`${file.name} is neither a picture nor a sound.`);
     if (!several(name).length) return complain(`This collection cannot be searched by ${name === "image" ? "picture" : name}.`);

@@ -54,12 +54,18 @@ export function title(item) {
   return (code && firstLine(item)) || item.id;
 }
 
-/** A title with the folder before it in quiet letters, only the last of several. */
+/** A title with the folder before it in quiet letters, only the last of several; lines break after an underscore or a dot. */
 function titleNodes(item) {
   const parts = title(item).split("/");
   if (title(item) !== item.id || parts.length < 2 || !parts.at(-1)) return [title(item)];
-  return [element("span", { class: "folder" }, `${parts.length > 2 ? "…/" : ""}${parts.at(-2)}/`), parts.at(-1)];
+  const name = parts.at(-1).split(/(?<=[_.])/).flatMap((part) => [element("wbr"), part]);
+  return [element("span", { class: "folder" }, `${parts.length > 2 ? "…/" : ""}${parts.at(-2)}/`), ...name];
 }
+
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** 0.53, −0.12 */
+const decimals = (value) => value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−");
 
 /** What an item has and what it lacks, as icons with words for those who do not see them; names of what icons do not tell and it lacks. */
 function seenList(item, modalities) {
@@ -93,7 +99,7 @@ function reasons(hit, modalities) {
   const lines = (hit?.found ?? []).map((by) => FOUND_BY[by]?.[1]).filter(Boolean);
   const sums = (hit?.why ?? []).filter((one) => one.share != null && Math.abs(one.share) >= 0.005).map((one) => {
     const what = one.item ? `its ${met(hit, one.item, modalities)} and the ${noun(one.query, modalities)} of the query` : "being near to everything";
-    return `${one.share < 0 ? "−" : ""}${Math.abs(one.share).toFixed(2)} for ${what}`;
+    return `${decimals(one.share)} for ${what}`;
   });
   return sums.length ? [...lines, `Its similarity is the sum of ${sums.join(", ")}`] : lines;
 }
@@ -101,7 +107,7 @@ function reasons(hit, modalities) {
 function score(item, modalities) {
   if (item.similarity == null) return null;
   const why = reason(item, modalities);
-  return element("p", { class: "score" }, "similarity ", element("b", {}, item.similarity.toFixed(2)), item.close && !item.found.some((by) => by in FOUND_BY) ? ", close" : null,
+  return element("p", { class: "score" }, "similarity ", element("b", {}, decimals(item.similarity)), item.close && !item.found.some((by) => by in FOUND_BY) ? ", close" : null,
     why ? element("span", { class: "why", title: why }, `by ${why}`) : null);
 }
 
@@ -198,7 +204,7 @@ export function itemView(item, hit, modalities, like, changes) {
   if (hit?.segment) why.push(`The nearest part of its video is from ${span(hit.segment)}`);
   return [
     element("div", { class: "facts" }, title(item) === item.id ? null : fact("name", item.id), fact("label", item.label),
-      fact("similarity", hit?.similarity?.toFixed(2)), fact("certainty", certainty),
+      fact("similarity", hit?.similarity == null ? null : decimals(hit.similarity)), fact("certainty", certainty),
       button("More like this", "like", () => like(item)), ...changes),
     why.length ? element("div", { class: "modality" }, element("h3", {}, "Why it was found"), element("ul", { class: "reasons" }, ...why.map((line) => element("li", {}, line)))) : "",
     ...Object.keys(modalities).filter((name) => known(name, modalities)).map((name) => modalityView(item, name, modalities, hit?.segment)),
