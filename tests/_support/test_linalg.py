@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from calmrl._support.linalg import add_rows, add_summary, spectrum
+from calmrl._support.linalg import add_rows, add_summary, inverse_of, spectrum
 from calmrl.losses.volume import adjugate, quadratic_forms, root
 
 
@@ -171,3 +171,14 @@ def test_running_moments_are_those_of_all_rows(cuts):
     torch.testing.assert_close(mean, rows.mean(0))
     add_summary(torch.tensor(1.0).double(), rows[0], torch.zeros(2).double(), count, mean, square)  # one row is enough
     assert count == 10
+
+
+@pytest.mark.parametrize("n", [1, 7, 96, 130])
+def test_inverses_of_small_and_large_matrices_equal_those_of_torch(n):
+    root = torch.randn(2, n + 2, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    matrices = root.mT @ root + torch.eye(n)
+    found, logdet = inverse_of(matrices)
+    assert torch.allclose(found, torch.linalg.inv(matrices))
+    assert torch.equal(found, found.mT) or n < 96
+    assert torch.allclose(logdet, torch.logdet(matrices))
+    assert inverse_of(-matrices) is None

@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose
 
 from calmrl.aligner import Aligner
 from calmrl.aligner.choose import CandidateSearch
-from calmrl.aligner.features import fit_kernel, fit_linear, kernel, prepared, with_relative
-from calmrl.aligner.space import Space, make_grid
+from calmrl.aligner.features import fit_kernel, fit_linear, kernel, kernel_of_rows, prepared, with_relative
+from calmrl.aligner.space import Space, make_grid, spread
 from calmrl.latent.em import expected_statistics
 from calmrl.latent.model import Parameters
 from calmrl.latent.rows import open_source
@@ -33,6 +33,21 @@ def test_kernel_features_equal_the_slow_twin(unit):
     want, variance = reference.kernel_features(train[order], fresh, *feature_map.shape.tolist())
     assert_allclose(feature_map.variance, variance, rtol=1e-8)
     assert_allclose(feature_map(new).abs(), np.abs(want), atol=1e-6)
+
+
+def test_features_of_the_rows_that_a_kernel_is_fitted_on_are_known_from_the_fit():
+    x = rows().float()
+    feature_map, features = kernel_of_rows(x, True, torch.Generator().manual_seed(0), landmarks=30)
+    assert features.dtype == torch.float32
+    assert_allclose(features, feature_map(x), atol=1e-6)
+    _, unknown = kernel_of_rows(x, True, torch.Generator().manual_seed(0), landmarks=29)
+    assert unknown is None
+
+
+def test_the_spread_is_that_of_all_inner_products():
+    left, right = rows(40, 5), rows(30, 5, seed=1)
+    assert_allclose(spread([left, right]), (left @ right.T).std(), rtol=1e-9)
+    assert spread([left, right[:0]]) == 1.0
 
 
 def test_the_bandwidth_is_a_share_of_the_median_distance():
@@ -194,6 +209,7 @@ def test_relative_representations_are_what_the_formula_says():
     assert torch.allclose(kept[0] @ kept[1].T, vectors[0] @ vectors[1].T, atol=1e-9)
     for before, after, x in zip(plain, maps, values, strict=True):
         assert torch.allclose(after(x)[:, : -after.beside], before(x))  # the other features are as they were
+        assert torch.allclose(after(x)[:, -after.beside :], after.near(x))
 
 
 def test_relative_representations_stand_beside_latents_where_told_and_are_kept_in_files(tmp_path):

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from calmrl._support.distributed import gather_objects, world
 from calmrl._support.engine import Engine
-from calmrl.aligner.features import FeatureMap, fit_kernel, fit_linear, with_relative
+from calmrl.aligner.features import FeatureMap, fit_linear, kernel_of_rows, with_relative
 from calmrl.aligner.space import (
     Candidate,
     Space,
@@ -216,6 +216,7 @@ class FoldDirection:
 
 
 Outcome = dict[tuple[int, int], FoldDirection]  # (asked with, asked for) -> what was found
+Mapped = tuple[list[FeatureMap], list[Tensor], list[Tensor]]  # maps, features of training rows, of held-out rows
 
 
 @dataclass
@@ -228,28 +229,39 @@ class Fold:
     seed: int
     landmarks: int
     spaces: dict[Candidate, Space] = field(default_factory=dict)
-    _mapped: dict[tuple[str, bool, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(
-        default_factory=dict
-    )
+    _mapped: dict[tuple[str, bool, bool], Mapped] = field(default_factory=dict)
 
     def bare(self) -> Fold:
         """The rows alone, to be sent elsewhere."""
         return Fold(self.names, self.train, self.held, self.seed, self.landmarks)
 
-    def mapped(self, candidate: Candidate) -> tuple[list[FeatureMap], list[Tensor], list[Tensor]]:
-        """(maps, features of training rows, features of held-out rows), before whitening."""
+    def mapped(self, candidate: Candidate) -> Mapped:
+        """Before whitening."""
         key = (candidate.features, candidate.unit_rows, candidate.relative)
         if key not in self._mapped:
-            if candidate.relative:
-                maps, *_ = self.mapped(replace(candidate, relative=False))
-                maps = with_relative(maps, [self.train.of(m) for m in range(len(maps))], self.train.present, self.seed)
-            else:
-                maps = fit_feature_maps(self.train, *key[:2], self.seed, self.landmarks)
-            train, held = (
-                [feature_map(rows.of(m)) for m, feature_map in enumerate(maps)] for rows in (self.train, self.held)
-            )
-            self._mapped[key] = (maps, train, held)
+            mapped = self._beside_relative(candidate) if candidate.relative else self._mapped_rows(*key[:2])
+            self._mapped[key] = mapped
         return self._mapped[key]
+
+    def _mapped_rows(self, features: str, unit: bool) -> Mapped:
+        fitted = fit_features(self.train, features, unit, self.seed, self.landmarks)
+        train = [lift(self.train.of(m)) if own is None else own for m, (lift, own) in enumerate(fitted)]
+        return [lift for lift, _ in fitted], train, [lift(self.held.of(m)) for m, (lift, _) in enumerate(fitted)]
+
+    def _beside_relative(self, candidate: Candidate) -> Mapped:
+        """The features without relative representations, and these beside them."""
+        maps, *plain = self.mapped(replace(candidate, relative=False))
+        values = [self.train.of(m) for m in range(len(maps))]
+        linear, *_ = self._mapped.get(("linear", candidate.unit_rows, False), (None, None))
+        maps = with_relative(maps, values, self.train.present, self.seed, linear)
+        train, held = (
+            [
+                torch.cat([own, lift.near(rows.of(m))], dim=1)
+                for m, (own, lift) in enumerate(zip(part, maps, strict=True))
+            ]
+            for part, rows in zip(plain, (self.train, self.held), strict=True)
+        )
+        return maps, train, held
 
     def whitened(self, candidate: Candidate) -> tuple[list[Tensor], list[Tensor]]:
         """Whitened features of training and held-out rows."""
@@ -285,10 +297,17 @@ class Fold:
 
 def fit_feature_maps(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) -> list[FeatureMap]:
     """One feature_map per modality, from the rows that have it."""
+    return [lift for lift, _ in fit_features(rows, features, unit, seed, landmarks)]
+
+
+def fit_features(
+    rows: Rows, features: str, unit: bool, seed: int, landmarks: int
+) -> list[tuple[FeatureMap, Tensor | None]]:
+    """As `fit_feature_maps`, each with the features of its rows where these are known from the fit."""
     if features == "linear":
-        return [fit_linear(rows.of(m), unit) for m in range(len(rows.z))]
+        return [(fit_linear(rows.of(m), unit), None) for m in range(len(rows.z))]
     generator = torch.Generator().manual_seed(seed)
-    return [fit_kernel(rows.of(m), unit, generator, landmarks) for m in range(len(rows.z))]
+    return [kernel_of_rows(rows.of(m), unit, generator, landmarks) for m in range(len(rows.z))]
 
 
 HUB_NEIGHBOURS = 10

@@ -21,6 +21,7 @@ rounding errors by about 1/r, and shares down to RANK are kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -99,6 +100,16 @@ class FeatureMap:
             parts.append(compared.sub_(offset) @ matrix)
         return torch.cat(parts) if parts else matrix.new_zeros((0, matrix.shape[1]))
 
+    def near(self, x: Tensor) -> Tensor:
+        """The features that come from `relative` alone, the last ones, in the dtype of the rows."""
+        assert self.relative is not None, "there are no relative representations"
+        directions = self.projection[-len(self.relative.anchors) :, -self.beside :].to(x.device)
+        parts = []
+        for start, stop in blocks_of_rows(len(x), 32 * len(directions), KERNEL_BYTES):
+            rows = prepared(x[start:stop].double(), self.centre.to(x.device, torch.float64), self.unit)
+            parts.append((self.relative(rows) @ directions).to(x.dtype))
+        return torch.cat(parts) if parts else x.new_zeros((0, self.beside))
+
     def scale(self, whitening: float) -> Tensor:
         """l_i^(-p/2), (r,), times the number that makes the mean variance of the scaled features one; 1 for relative ones."""
         own, beside = self.variance[: self.width - self.beside], torch.ones(self.beside).to(self.variance)
@@ -144,9 +155,16 @@ def fit_linear(x: Tensor, unit: bool) -> FeatureMap:
 
 def fit_kernel(x: Tensor, unit: bool, generator: torch.Generator, landmarks: int) -> FeatureMap:
     """Kernel principal directions from at most `landmarks` rows of `x`, at most KERNEL_DIRECTIONS."""
+    return kernel_of_rows(x, unit, generator, landmarks)[0]
+
+
+def kernel_of_rows(
+    x: Tensor, unit: bool, generator: torch.Generator, landmarks: int
+) -> tuple[FeatureMap, Tensor | None]:
+    """(as `fit_kernel`, the features of `x` where all rows are landmarks: eigenvectors times the roots of their values)."""
     if not len(x):
-        return _nothing(x.double(), unit)
-    x = x.double()
+        return _nothing(x.double(), unit), None
+    given, x = x.dtype, x.double()
     centre = _centre(x)
     order = torch.randperm(len(x), generator=generator).to(x.device)[:landmarks]
     rows = prepared(x[order], centre, unit)
@@ -161,7 +179,9 @@ def fit_kernel(x: Tensor, unit: bool, generator: torch.Generator, landmarks: int
     values, vectors = _leading(table, KERNEL_DIRECTIONS)
     projection = vectors / _root(values)
     projection = projection - projection.mean(0)  # so that (k - offset) @ projection is centred in both arguments
-    return FeatureMap(centre, unit, rows, x.new_tensor(shape), offset, projection, values / n)
+    features = torch.empty_like(vectors).index_copy_(0, order, vectors * values.sqrt()) if n == len(x) else None
+    lift = FeatureMap(centre, unit, rows, x.new_tensor(shape), offset, projection, values / n)
+    return lift, None if features is None else features.to(given)
 
 
 ANCHORS = 1000  # rows that relative representations compare with, at most
@@ -169,8 +189,12 @@ RELATIVE_WHITENING = 0.5
 RELATIVE_DIRECTIONS = 256
 
 
-def with_relative(maps: list[FeatureMap], values: list[Tensor], present: Tensor, seed: int) -> list[FeatureMap]:
+def with_relative(
+    maps: list[FeatureMap], values: list[Tensor], present: Tensor, seed: int, linear: Sequence[FeatureMap] | None = None
+) -> list[FeatureMap]:
     """The maps with relative representations beside their features; `values[m]` are the rows of `present` that have m.
+
+    `linear` are their linear maps, where these are there already.
 
     Of the N numbers, in which all modalities lie together, the leading RELATIVE_DIRECTIONS principal directions are kept.
     """
@@ -180,14 +204,14 @@ def with_relative(maps: list[FeatureMap], values: list[Tensor], present: Tensor,
     number = present.long().cumsum(0) - 1
     relatives, gram = [], values[0].new_zeros((len(anchors), len(anchors)), dtype=torch.float64)
     for m, x in enumerate(values):
-        linear = fit_linear(x, maps[m].unit)
-        projection = linear.projection * linear.scale(RELATIVE_WHITENING)
+        plain = fit_linear(x, maps[m].unit) if linear is None else linear[m]
+        projection = plain.projection * plain.scale(RELATIVE_WHITENING)
         rows = prepared(x.double(), maps[m].centre.to(x.device, torch.float64), maps[m].unit)
         there = present[anchors, m]
-        own = normalize((rows[number[anchors[there], m]] - linear.offset) @ projection, dim=1)
+        own = normalize((rows[number[anchors[there], m]] - plain.offset) @ projection, dim=1)
         table = own.new_zeros((len(anchors), own.shape[1]))
         table[there] = own
-        relatives.append(Relative(linear.offset, projection, table))
+        relatives.append(Relative(plain.offset, projection, table))
         near = relatives[-1](rows)
         gram = gram + near.T @ near
     _, directions = _leading(gram, RELATIVE_DIRECTIONS)

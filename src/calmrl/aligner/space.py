@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import permutations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from calmrl.aligner.features import FeatureMap
 from calmrl.arrays import Views, blocks_of_rows
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.latent.em import Settings, fit_settings
-from calmrl.latent.model import Expectation, Parameters
+from calmrl.latent.model import Expectation, Parameters, inverse
 from calmrl.latent.rows import Pack, Source, group_rows, open_source, pack
 from calmrl.latent.statistics import Sums, block_sums, pattern_moments, patterns_of
 
@@ -115,6 +115,7 @@ def make_grid(features: str, unit_rows: bool | str, whitening: Any, latent_dim: 
 
 
 ITERATIONS = 5  # of PX-EM; more of them change what is found by no more than chance does
+SPREAD_ROWS = 1000  # of each modality, of which inner products are looked at
 NOTHING = 1e-9  # a posterior mean shorter than this, where the prior deviation is 1, is zero but for rounding
 
 
@@ -138,7 +139,7 @@ class Space:
         expect = Expectation(params, torch.float64)
         weight, bias, information = [], [], []
         for m, J in enumerate(params.information):
-            V = torch.linalg.inv(expect.eye + J[0])
+            V, _ = inverse(expect.eye + J[0])
             weight.append((expect.scaled[m] @ V).contiguous())
             bias.append(-expect.offset[m][0] @ V)
             information.append(J[0])
@@ -289,13 +290,19 @@ def beside_relative(space: Space, maps: list[FeatureMap], features: Sequence[Ten
 
 
 def spread(vectors: Sequence[Tensor]) -> float:
-    """Standard deviation of the inner products between different modalities; 1 where there are none."""
-    products = [
-        vectors[a][:1000] @ vectors[b][:1000].T
-        for a, b in permutations(range(len(vectors)), 2)
-        if a < b and len(vectors[a]) and len(vectors[b])
-    ]
-    found = [float(part.std()) for part in products if part.numel() > 1]
+    """Standard deviation of the inner products between different modalities; 1 where there are none.
+
+    It follows from the mean and the second moments of each modality: the products x . y themselves, of which there are far more
+    than numbers in X^T X, have the mean (mean of x) . (mean of y) and the mean square <X^T X, Y^T Y> over the number of pairs.
+    """
+    some = [rows[:SPREAD_ROWS].double() for rows in vectors]
+    moments = [(rows.mean(0), rows.T @ rows / len(rows)) if len(rows) else None for rows in some]
+    found = []
+    for a, b in combinations(range(len(some)), 2):
+        (left, right), pairs = (moments[a], moments[b]), len(some[a]) * len(some[b])
+        if left is not None and right is not None and pairs > 1:
+            variance = (left[1] * right[1]).sum() - (left[0] @ right[0]).square()
+            found.append(float((variance.clamp(min=0) * pairs / (pairs - 1)).sqrt()))
     return float(np.mean(found)) if found and np.mean(found) > 0 else 1.0
 
 

@@ -198,8 +198,9 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
             else:
                 fit = fit_settings(source, settings, **options)
             params, history = fit.params, fit.objective
-            if fit.statistics is not None and settings.n_components == 1:
-                running = online.Running.from_sums(fit.statistics.moved(source.mean), source.rows)
+            sums = fit.statistics if settings.n_components == 1 else None
+            if sums is not None:
+                running = online.Running.from_sums(sums.moved(source.mean), source.rows)
             if not fit.converged and settings.iterations is None:
                 warnings.warn(
                     f"EM used all {self.max_iter} iterations without reaching tol={self.tol}; raise max_iter or tol",

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calmrl._support.distributed import gather_objects, world
+from calmrl._support.linalg import inverse_of
 from calmrl._support.output import replaced_file
 from calmrl._support.tensor_files import plain
 from calmrl.errors import InputError
@@ -149,12 +150,13 @@ def _solved(
 
 def _solve(gram: Tensor, target: Tensor) -> Tensor:
     """target gram^-1 for a symmetric gram: by Cholesky, or by LU where rounding left it without one."""
-    chol, bad = torch.linalg.cholesky_ex(gram)
-    if bool(bad.any()):
-        return torch.linalg.solve(gram, target.mT).mT
     if target.shape[-2] == 1:
-        return torch.cholesky_solve(target.mT, chol).mT
-    return target @ torch.cholesky_inverse(chol)
+        chol, bad = torch.linalg.cholesky_ex(gram)
+        solved = None if bool(bad.any()) else torch.cholesky_solve(target.mT, chol).mT
+    else:
+        found = inverse_of(gram)
+        solved = None if found is None else target @ found[0]
+    return torch.linalg.solve(gram, target.mT).mT if solved is None else solved
 
 
 def latent_moments(stats: Statistics) -> tuple[Tensor, Tensor] | None:
@@ -248,7 +250,13 @@ class Fit:
     params: Parameters
     objective: list[float] = field(default_factory=list)
     converged: bool = False
-    statistics: Statistics | None = None  # of the last E-step, in the latents of `params`
+    last: Statistics | None = None  # of the last E-step
+    moments: tuple[Tensor, Tensor] | None = None  # of the latents, where `params` are expanded by them after it
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """Of the last E-step, in the latents of `params`: made when asked for, since that costs half an iteration."""
+        return self.last if self.last is None or self.moments is None else self.last.rebased(*self.moments)
 
 
 def expected_statistics(source: Source, params: Parameters) -> Statistics:
@@ -315,7 +323,7 @@ def run_em(
             break
         gain = objective - fit.objective[-1] if fit.objective else float("inf")
         fit.objective.append(objective)
-        fit.params, fit.statistics = params, stats
+        fit.params, fit.last = params, stats
         if gain <= tol * max(1.0, abs(objective)):
             fit.converged = True
             break
@@ -326,12 +334,12 @@ def run_em(
             plain, params = params, expand(params, *moments)
         last = len(fit.objective) == max_iter
         if (after_step is not None and after_step(len(fit.objective), params, objective)) or last:
-            fit.params, fit.statistics = params, stats if moments is None else stats.rebased(*moments)
+            fit.params, fit.moments = params, moments
             break
         if checkpoint is not None:
             checkpoint.save(EMState(params, plain, fit.params, accelerate, fit.objective))
-    if fit.statistics is None:  # it resumed from a checkpoint, and ended with the parameters from there
-        fit.statistics = expected_statistics(source, fit.params)
+    if fit.last is None:  # it resumed from a checkpoint, and ended with the parameters from there
+        fit.last = expected_statistics(source, fit.params)
     return fit
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from calmrl._support.linalg import inverse_of
 from calmrl.errors import InputError
 from calmrl.latent.rows import Pack, Torn
 
@@ -304,8 +305,11 @@ class Expectation:
 
 def inverse(precision: Tensor) -> tuple[Tensor, Tensor]:
     """(V, log|V^-1|) of positive definite V^-1."""
-    chol = torch.linalg.cholesky(precision)
-    return torch.cholesky_inverse(chol), 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    found = inverse_of(precision)
+    if found is None:
+        torch.linalg.cholesky(precision)  # says what is wrong
+        raise ArithmeticError("the precision of the latents has no Cholesky factor")
+    return found
 
 
 def sum_of(tensors: Iterable[Tensor]) -> Tensor:

@@ -22,6 +22,9 @@ from calmrl.arrays import Views
 from calmrl.latent.model import EntryTable, Expectation, Parameters, entry_posteriors, symmetric, triangle
 from calmrl.latent.rows import Pack, Source, Torn, group_rows
 
+ROWS_PER_PRODUCT = 32  # of a pattern, on average, from which on a product of its own costs little
+PRODUCT_BYTES = 1 << 26  # that these may take
+
 
 @dataclass
 class Statistics:
@@ -165,7 +168,8 @@ def _add_single(stats: Statistics, packed: Pack, expect: Expectation, moments: b
     stats.n[:, 0] += held.sum(0)
     stats.rows += float(len(packed.order))
     stats.all1[0] += means.sum(0, dtype=torch.float64)
-    by_pattern = len(packed.patterns) * L <= len(packed.order)
+    enough = min(L, ROWS_PER_PRODUCT) * len(packed.patterns) <= len(packed.order)
+    by_pattern = enough and 8 * len(packed.patterns) * L**2 <= max(PRODUCT_BYTES, 8 * len(packed.order) * L)
     if by_pattern:
         _add_products(stats, packed, means)
     else:

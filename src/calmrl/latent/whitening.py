@@ -178,4 +178,4 @@ class Whitening:
     def fit(self, settings: Settings, **options: Any) -> Fit:
         """`fit_settings` on the inner source; parameters come back in the outer source's centred frame."""
         fit = fit_settings(self.inner, settings, **options)
-        return replace(fit, params=self.back(fit.params), statistics=None)
+        return replace(fit, params=self.back(fit.params), last=None)
