@@ -99,6 +99,18 @@ def test_the_study_fills_one_table_of_the_readme_and_one_of_the_results():
     assert [line for line in second if line in first] == first
 
 
+def test_a_comparison_without_ideal_has_a_line_on_the_best_other_row(results):
+    module = script("make_study")
+    tied = {"difference": 0.04, "low": -0.3, "high": 0.4, "p": 0.8}
+    tests = {results.place_name(row.place): {"against": "gram", "methods": {"aligner": tied}} for row in results.rows}
+    *table, last = module["ahead"](results, tests).splitlines()
+    assert table == module["average"](results).splitlines()
+    cells = [cell.strip() for cell in last.strip("|").split("|")]
+    assert cells == ["aligner - best of the others"] + 10 * ["+0.0 (-0.3 to +0.4), `gram`"]
+    pages = [script("marked_tables")["marks"](page, "classical") for page in module["PAGES"]]
+    assert pages == [[], ["ahead"]]
+
+
 def test_the_short_table_has_the_best_latent_start():
     rows = content()["rows"]
     rows += [row | {"method": "gram+latent", "value": 30.0} for row in rows if row["method"] == "gram"]
