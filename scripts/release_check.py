@@ -46,7 +46,7 @@ REQUIREMENT = re.compile(r'^\s*"([A-Za-z0-9_.-]+)>=([0-9.]+)[",]', re.MULTILINE)
 LEFT_OUT = ("torch", "accelerate")  # by --light
 EXTRAS = {  # extra -> what pytest runs for it
     "media": ["tests/data/media/test_media.py", "tests/data/media/test_images.py"],
-    "search": ["tests/search/test_index_features.py", "tests/search/test_typed.py"],
+    "search": ["tests/search/test_index_features.py", "tests/search/test_syntax.py"],
     "serve": ["tests/server/test_api.py"],
     "mcp": ["tests/server/test_mcp.py"],
     "hub": ["tests/hub"],

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from calmrl import __version__
-from calmrl.cli import COMMANDS, catalogue
+from calmrl.cli import COMMANDS, info
 from calmrl.cli import shared_options as completion
-from calmrl.cli.catalogue import SHELVES, entries
+from calmrl.cli.info import SHELVES, entries
 from calmrl.data.media.public_collections import COLLECTIONS
 from calmrl.encoders import ENCODERS
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
@@ -119,7 +119,7 @@ def test_encoders_are_listed_with_all_that_one_needs_to_know():
 
 
 def test_long_lines_are_folded_on_a_terminal_only(calmrl, monkeypatch):
-    monkeypatch.setattr(catalogue, "entries", lambda shelf: {"a": "words " * 20, "long": "short"})
+    monkeypatch.setattr(info, "entries", lambda shelf: {"a": "words " * 20, "long": "short"})
     assert calmrl("ls", "losses")[1].splitlines() == [f"a     {'words ' * 20}", "long  short"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for width, longest in ((40, 35), (10, 23)):  # never narrower than twenty beside the name
@@ -188,7 +188,7 @@ def test_exit_codes(error, code, said, calmrl, monkeypatch):
     def broken():
         raise error
 
-    monkeypatch.setattr(catalogue, "examine", broken)
+    monkeypatch.setattr(info, "examine", broken)
     assert calmrl("doctor") == (code, "", said)
     if isinstance(error, (RuntimeError, InputError)):
         for arguments in (["doctor", "--debug"], ["--debug", "doctor"]):
@@ -203,7 +203,7 @@ def test_warnings_are_lines_for_people(calmrl, monkeypatch):
         warnings.warn("take care", stacklevel=1)
         raise InputError("stop")
 
-    monkeypatch.setattr(catalogue, "examine", warning)
+    monkeypatch.setattr(info, "examine", warning)
     shown = warnings.showwarning
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from calmrl import __version__
-from calmrl.cli import catalogue
+from calmrl.cli import info
 from calmrl.encoders import ENCODERS
 from calmrl.encoders.registry import DEFAULTS, PACKAGES
 
@@ -26,7 +26,7 @@ def test_what_is_installed(calmrl, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU {number}")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    system = catalogue.examine()["system"]
+    system = info.examine()["system"]
     assert system["devices"] == "cpu, cuda:0 GPU 0, cuda:1 GPU 1, mps"
     assert system["cores"] == str(len(os.sched_getaffinity(0)))
 
@@ -36,7 +36,7 @@ def test_the_columns(calmrl, monkeypatch):
         "system": {"python": "3"}, "packages": {"numpy": "2", "torch": None},
         "extras": {"a": {"x": "1"}, "b": dict.fromkeys([f"package-{j}" for j in range(9)])},
     }  # fmt: skip
-    monkeypatch.setattr(catalogue, "examine", lambda: report)
+    monkeypatch.setattr(info, "examine", lambda: report)
     _, out, _ = calmrl("doctor")
     lines = out.splitlines()
     assert lines[0] == "python     3"

@@ -15,14 +15,14 @@ from calmrl._support.text import fixed
 from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
 from calmrl.metrics.significance import PairedDifference
-from calmrl.report import build as album_module
 from calmrl.report import build_page, results_of
-from calmrl.report.build import Album, Code, Page, Table, neighbours
+from calmrl.report import sections as album_module
 from calmrl.report.comparison import main_table
 from calmrl.report.completion import imputation
 from calmrl.report.estimates import headline, is_clear, spread_words, verdict
 from calmrl.report.page import as_markdown
 from calmrl.report.results import ResultRow, decimals, estimate, group
+from calmrl.report.sections import Album, Code, Page, Table, neighbours
 from tests.support.drawing import Drawing
 from tests.support.report_data import results, row
 

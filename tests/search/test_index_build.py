@@ -13,7 +13,7 @@ from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
 from calmrl.search import build, neighbours, space
-from calmrl.search.build import working_folder
+from calmrl.search.build import index_part_folder
 from tests.support.colour_world import settings
 
 
@@ -27,7 +27,7 @@ def pairs(n=60) -> FeatureSet:
 
 def test_one_run_at_a_time_and_an_empty_folder_does_not_stay(tmp_path):
     def refuse(keep):
-        with working_folder(tmp_path / "ix/") as part:
+        with index_part_folder(tmp_path / "ix/") as part:
             assert part == tmp_path / "ix.part"
             if keep:
                 (part / "cells").mkdir()
@@ -37,16 +37,16 @@ def test_one_run_at_a_time_and_an_empty_folder_does_not_stay(tmp_path):
         with pytest.raises(InputError, match="stop"):
             refuse(keep)
         assert (tmp_path / "ix.part").exists() == keep
-    with working_folder(tmp_path / "ix") as part:
+    with index_part_folder(tmp_path / "ix") as part:
         with pytest.raises(InputError, match=r"another run is writing .*ix; wait until it has ended"):
-            working_folder(tmp_path / "ix").__enter__()
+            index_part_folder(tmp_path / "ix").__enter__()
         assert part.exists()
     assert not part.exists()
 
 
 def test_an_address_has_its_working_folder_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with working_folder("s3://bucket/deep/ix/") as part:
+    with index_part_folder("s3://bucket/deep/ix/") as part:
         assert part.resolve() == tmp_path / "ix.part"
 
 

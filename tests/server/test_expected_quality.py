@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calmrl.server.collection import expected_sentences
+from calmrl.server.served_index import expected_sentences
 
 KINDS = {
     "image": {"kind": "image"},

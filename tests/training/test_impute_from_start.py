@@ -10,7 +10,7 @@ from calmrl import CalibratedAlignment
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.losses import PMRLLoss
-from calmrl.workflows.build import build_step, build_trainer, open_data
+from calmrl.workflows.from_config import build_step, build_trainer, open_data
 from tests.support.train_data import config
 
 NAMES = ("image", "text", "audio")

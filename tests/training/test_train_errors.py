@@ -13,7 +13,7 @@ from calmrl.errors import InputError
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.loop import Trainer
 from calmrl.training.step import NotFinite
-from calmrl.workflows.build import open_data
+from calmrl.workflows.from_config import open_data
 from calmrl.workflows.train import train
 from tests.support.train_data import assert_same_run, config, config_file, python, records, step_of
 
@@ -74,7 +74,7 @@ def test_a_row_that_goes_bad_during_training_stops_it_and_nothing_is_lost(tmp_pa
 
 def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):
     cfg = config(tmp_path, method="pmrl", checkpoint={"every": 2}, batch_size=10)
-    from calmrl.workflows.build import build_step, build_trainer
+    from calmrl.workflows.from_config import build_step, build_trainer
 
     data = open_data(cfg)
     step = build_step(cfg, data)

@@ -11,7 +11,7 @@ import yaml
 import calmrl
 from calmrl.config import load
 from calmrl.errors import InputError
-from calmrl.workflows.build import open_data
+from calmrl.workflows.from_config import open_data
 from tests.support import warm
 from tests.support.make_media import make_films, make_video
 from tests.support.publisher_files import write

@@ -18,7 +18,7 @@ from calmrl.models.saved import Trained
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.methods import METHODS
 from calmrl.training.step import Step
-from calmrl.workflows.build import build_step, build_trainer, open_data
+from calmrl.workflows.from_config import build_step, build_trainer, open_data
 from calmrl.workflows.train import fixed_calibration, train
 from tests.support.train_data import WIDTHS, calmrl, config, config_file, records, rows
 

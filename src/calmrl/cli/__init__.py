@@ -38,10 +38,10 @@ COMMANDS = {
     "compare": "compare:compare",
     "report": "runs:report",
     "reproduce": "reproduce:reproduce",
-    "ls": "catalogue:ls",
-    "cp": "catalogue:cp",
-    "check": "catalogue:check",
-    "doctor": "catalogue:doctor",
+    "ls": "info:ls",
+    "cp": "info:cp",
+    "check": "info:check",
+    "doctor": "info:doctor",
 }  # name -> module of this package and function
 
 app = typer.Typer(

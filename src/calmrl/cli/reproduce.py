@@ -55,7 +55,7 @@ def reproduce(
       calmrl reproduce table1 --root DATA --out reproduced
     """
     if table is None:
-        from calmrl.cli.catalogue import ls
+        from calmrl.cli.info import ls
 
         ls("tables", json)
         return

@@ -73,7 +73,7 @@ def search(
     request: dict[str, Any] = {"having": wanted, "lacking": unwanted, "where": where, "k": k, "hubs": hubs}
     terms = _terms(text, image, sound, with_, like)
     if not any(terms.values()):  # said before an index is made
-        from calmrl.search.typed import EMPTY
+        from calmrl.search.syntax import EMPTY
 
         raise InputError(EMPTY)
     request |= {"why": why or json, "files": paths, "terms": terms}
@@ -152,7 +152,7 @@ def _terms(
 ) -> dict[str, Any]:
     """All terms of the command line, by modality."""
     from calmrl.data.media.manifest import modality_of
-    from calmrl.search.typed import is_path, parse_query
+    from calmrl.search.syntax import is_path, parse_query
 
     terms: dict[str, list[Any]] = {"text": [], "image": list(image or []), "sound": list(sound or [])}
     terms["like"] = list(like or [])

@@ -29,7 +29,7 @@ PLACEHOLDERS = {  # option -> what the help calls its value, the same in every c
 
 def names_of(shelf: str, start: str) -> list[str]:
     """Names of a list of `calmrl ls` that begin so; the shell itself adds files and folders."""
-    from calmrl.cli.catalogue import entries
+    from calmrl.cli.info import entries
 
     return [name for name in entries(shelf) if name.startswith(start)]
 
@@ -48,7 +48,7 @@ def base_names(incomplete: str) -> list[str]:
 
 def shelf_names(incomplete: str) -> list[str]:
     """What `calmrl ls` lists."""
-    from calmrl.cli.catalogue import SHELVES
+    from calmrl.cli.info import SHELVES
 
     return [name for name in SHELVES if name.startswith(incomplete)]
 

@@ -273,7 +273,7 @@ class AutoImputer(BlockImputer):
         self.chosen_, self.weight_ = weights.chosen, weights.weight
         scores = stack.scores(weights)
         self.scale_ = factors(scores, sources, missing)
-        self._record(stack, weights, seconds)
+        self._set_choice(stack, weights, seconds)
         self.choice_["left_out"] = left_out
         covered = [self._covered(m, score, sources[m]) for m, score in enumerate(scores)]
         blocks = {m: int(n) for m, n, lacking in zip(self.names_, stack.blocks, missing.sum(0), strict=True) if lacking}
@@ -402,7 +402,7 @@ class AutoImputer(BlockImputer):
     def _scale_by_name(self) -> dict[str, list[float]]:
         return dict(zip(self.names_, self.scale_.T.tolist(), strict=True))
 
-    def _record(self, stack: Stack, weights: Weights, seconds: dict[str, float]) -> None:
+    def _set_choice(self, stack: Stack, weights: Weights, seconds: dict[str, float]) -> None:
         self.choice_ = {
             "held_out": int(sum(stack.blocks)),
             "errors": {

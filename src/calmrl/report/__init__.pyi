@@ -1,7 +1,6 @@
 from . import figures as figures
 from . import table_files as table_files
 from . import tables as tables
-from .build import build_page as build_page
 from .figures import plot_patterns as plot_patterns
 from .page import Cell as Cell
 from .page import Code as Code
@@ -18,3 +17,4 @@ from .page import write_page as write_page
 from .results import Results as Results
 from .results import read_results as read_results
 from .results import results_of as results_of
+from .sections import build_page as build_page

@@ -160,14 +160,16 @@ def classification(results: Results) -> list[Block]:
             at = [row for row in here if (row.task, row.metric) == (task, "accuracy")]
             panels.append(compare_panel(results, at, f"classify-{len(panels) + 1}", task))
         caption = f"{name}: classification, accuracy and macro-F1 (%)."
-        blocks.append(matrix(results, here, _class_column, caption, metric=lambda column: column.rpartition(", ")[2]))
+        blocks.append(
+            matrix(results, here, _classification_column, caption, metric=lambda column: column.rpartition(", ")[2])
+        )
     if panels and several(results):
         caption = "Accuracy of a classifier on the representations, best on top. " + drawn_spread(results)
         blocks.insert(0, Figure(caption, panels))
     return blocks
 
 
-def _class_column(row: ResultRow) -> str:
+def _classification_column(row: ResultRow) -> str:
     return f"{row.task.removeprefix('classification ')}, {row.metric}"
 
 

@@ -85,7 +85,7 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
     if isinstance(options.base, (str, Path)) and options.base != AUTO:
         load_base(options.base)  # to be told now, not after hours of encoding
-    with working_folder(path) as part:
+    with index_part_folder(path) as part:
         given = {modality: full_name(modality, name) for modality, name in (options.encoders or {}).items()}
         of_model = encoders_of(options.model)
         known = {**of_model, **given}
@@ -170,8 +170,8 @@ def _check_free(path: str | Path) -> None:
 
 
 @contextmanager
-def working_folder(path: str | Path) -> Iterator[Path]:
-    """`<path>.part`, for one run at a time; kept if the run does not come to its end."""
+def index_part_folder(path: str | Path) -> Iterator[Path]:
+    """`<path>.part`, where an index is made, for one run at a time; deleted at the end, kept if the run is stopped."""
     target = Path(str(path).rstrip("/").rpartition("/")[2]) if is_remote(path) else Path(path)
     check_directory(target)
     with part_folder(target, named=path) as part:

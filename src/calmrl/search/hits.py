@@ -18,7 +18,7 @@ from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES
 from calmrl.search.collection import NAMED, REPLACED, TEXTS
 from calmrl.search.levels import SAMPLE, unit
-from calmrl.search.typed import Column, any_of, quote, where_sql
+from calmrl.search.syntax import Column, id_in, quote, where_sql
 from calmrl.search.words import VECTORS
 
 MEANT, LONGEST = 2_000, 200  # ids that are looked at for the one that was meant, letters of it
@@ -251,7 +251,7 @@ class StoredItems:
 
     def by_id(self, ids: list[str]) -> Any:
         """The LanceDB query for these items."""
-        return self.table.search().where(any_of(ids)).limit(len(ids))
+        return self.table.search().where(id_in(ids)).limit(len(ids))
 
     def features_of(self, id: str) -> dict[str, np.ndarray]:
         """The features of all that was observed of an item."""

@@ -1,7 +1,7 @@
 """A query: terms, each one value of one modality (or one item of the collection) with a weight.
 
 In Python a modality takes one value, a list of values, or (weight, value) pairs; a negative weight pushes away. On the command
-line one text says the same (`calmrl.search.typed`).
+line one text says the same (`calmrl.search.syntax`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from calmrl.datasets.registry import Indexing, indexing_of
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError, MissingExtraError, need
 from calmrl.search.collection import REPLACED, sha256
-from calmrl.search.typed import EMPTY, check_weight
+from calmrl.search.syntax import EMPTY, check_weight
 from calmrl.sources import DATASET
 
 LIKE = "like"  # the name under which items of the collection are terms

@@ -17,7 +17,7 @@ from calmrl.search.collection import REPLACED, SEGMENTS, TEXTS, segments_key
 from calmrl.search.hits import Contribution, Hit, StoredItems, hub_levels
 from calmrl.search.levels import APART, EVERYTHING, LEVELS, Side, both_sides
 from calmrl.search.query import LIKE, PreparedQuery, QueryVectors, Term
-from calmrl.search.typed import any_of, quote
+from calmrl.search.syntax import id_in, quote
 from calmrl.search.words import COLUMNS, FILE, MOST, VECTORS, Match, Read, fused, joined, matches
 
 DEPTH = 50  # of both ranks that are fused, at least
@@ -44,9 +44,9 @@ class Searcher:
         """The first k hits among items that fulfil all conditions; the arguments are those of `Index.search`."""
         asked = self.queries.prepared(terms, hubs, k)
         if own := [str(term.value) for term in terms if term.modality == LIKE]:
-            conditions = [*conditions, f"NOT {any_of(own)}"]
+            conditions = [*conditions, f"NOT {id_in(own)}"]
         found = self._typed(terms, conditions) if words else []
-        hits = self._located(asked, self._judged(asked, self._hits(asked, conditions, found), found))
+        hits = self._located(asked, self._with_levels(asked, self._hits(asked, conditions, found), found))
         return self._explained(asked, hits) if why else hits
 
     def _typed(self, terms: list[Term], conditions: list[str]) -> list[Match]:
@@ -84,7 +84,7 @@ class Searcher:
             wanted |= dict.fromkeys(by_names["id"].to_pylist())
         score: dict[str, float] = {}
         above: dict[str, float] = {}
-        for where, most in (([*conditions, any_of(wanted)], len(wanted)), (conditions, depth)):
+        for where, most in (([*conditions, id_in(wanted)], len(wanted)), (conditions, depth)):
             if not most:
                 continue
             rows, similar, standing = self._nearest(asked, sides, where, most)
@@ -192,7 +192,7 @@ class Searcher:
             return [EVERYTHING]
         return both_sides(conditions, [vectors @ asked.vector - taken_off for vectors, taken_off in samples])
 
-    def _judged(self, asked: PreparedQuery, hits: list[Hit], found: list[Match]) -> list[Hit]:
+    def _with_levels(self, asked: PreparedQuery, hits: list[Hit], found: list[Match]) -> list[Hit]:
         """Hits with the verdict of the levels: of a query of one value, whose similarities are not those of CSLS."""
         if asked.hubs or not hits or not any(name in (self.layout.get(LEVELS) or {}) for name in asked.alone):
             return hits  # indexes of earlier versions have no levels

@@ -20,7 +20,7 @@ from calmrl.data.media.manifest import modality_in
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import NAMES, OCR, working_folder
+from calmrl.search.build import NAMES, OCR, index_part_folder
 from calmrl.search.collection import (
     SEGMENTS,
     UNREADABLE,
@@ -38,7 +38,7 @@ from calmrl.search.collection import (
 from calmrl.search.levels import LEVELS
 from calmrl.search.refit import check_recipe, fit_again
 from calmrl.search.space import Places, place, threads_for, unlike_line
-from calmrl.search.typed import any_of, quote
+from calmrl.search.syntax import id_in, quote
 from calmrl.sources import FOLDER, Source, open_source
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _remember_unusable(index: Index, files: dict[str, list[int]]) -> None:
 @contextmanager
 def changing(index: Index) -> Iterator[Path]:
     """The working folder, in a block that changes files which have checksums."""
-    with working_folder(index.path) as part:
+    with index_part_folder(index.path) as part:
         checksums.check_before_change(index.path)
         yield part
         checksums.record(index.path)
@@ -169,12 +169,12 @@ def remove(index: Index, ids: Iterable[str]) -> int:
     index.refresh()
     if not wanted:
         return 0
-    unknown = sorted(set(wanted) - {row["id"] for row in index.rows(["id"], where=any_of(wanted))})
+    unknown = sorted(set(wanted) - {row["id"] for row in index.rows(["id"], where=id_in(wanted))})
     if unknown:
         named, meant = beginning(unknown, CLASH, "{!r}"), index.stored.meant(unknown[0])
         raise InputError(f"no item {named} in {index.path}; nothing was removed{meant}")
     with changing(index):
-        record_removed(index.path, index.rows(["root", "id", "paths"], where=any_of(wanted)))
+        record_removed(index.path, index.rows(["root", "id", "paths"], where=id_in(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))
     return len(set(wanted))
 
@@ -285,7 +285,7 @@ def _fetch(
     key = segments_key(name, index.layout["modalities"][name]["encoder"])
     return {
         owner[row["id"]]: (np.asarray(row[column], np.float32), store.unpacked(row.get(SEGMENTS)).get(key))
-        for row in index.rows(["id", *columns], where=any_of(owner))
+        for row in index.rows(["id", *columns], where=id_in(owner))
         if row[column] is not None
     }
 
@@ -295,13 +295,13 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
     table = index.table
     if fresh is None or not len(fresh):
         if removed:
-            table.delete(any_of(removed))
+            table.delete(id_in(removed))
     else:
         vectors, certainty = place(index.aligner, fresh)
         places = Places(index.aligner, vectors, certainty, neighbours.hubness(vectors, index.stored.hub_vectors()))
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         if removed:
-            merge = merge.when_not_matched_by_source_delete(any_of(removed))
+            merge = merge.when_not_matched_by_source_delete(id_in(removed))
         rows = store.batch(fresh, index.layout, places.columns(index.layout))
         merge.execute(pa.Table.from_batches([rows]), on_bad_vectors="null")
     if removed or fresh is not None:
@@ -348,7 +348,7 @@ def clear_removed(path: str | Path, root: str, ids: Sequence[str]) -> None:
     """Take items that are in the index again off that list."""
     table = _table(path)
     if table is not None and ids:
-        table.delete(f"root = {quote(root)} AND {any_of(ids)}")
+        table.delete(f"root = {quote(root)} AND {id_in(ids)}")
 
 
 def _table(path: str | Path) -> Any:

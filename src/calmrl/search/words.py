@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from calmrl.search.typed import quote
+from calmrl.search.syntax import quote
 
 NAME, WORDS, FILE, VECTORS = "name", "words", "file", "vectors"  # what finds a hit
 EACH = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters that are words: kana, Chinese characters, Hangul

@@ -20,7 +20,6 @@ from starlette.types import ASGIApp
 
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.search.running import ANSWERED, ASKED, HELLO, MAC, NONCE, ROUTE, mac, served
-from calmrl.server.collection import Collection
 from calmrl.server.guard import Guard, problem
 from calmrl.server.limits import Limits, host_check
 from calmrl.server.schemas import (
@@ -40,6 +39,7 @@ from calmrl.server.schemas import (
     check_query,
     media_type,
 )
+from calmrl.server.served_index import ServedIndex
 
 JAVASCRIPT = "text/javascript; charset=utf-8"
 PAGE = {
@@ -107,7 +107,7 @@ def build_app(
     from calmrl import __version__
 
     limits = limits or Limits()
-    collection = Collection(index, limits, allow_add)
+    collection = ServedIndex(index, limits, allow_add)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -151,7 +151,7 @@ def _add_page(app: FastAPI) -> None:
         app.add_route(path, static(name, kind), include_in_schema=False)
 
 
-def _add_shell(app: FastAPI, collection: Collection, secret: str) -> None:
+def _add_shell(app: FastAPI, collection: ServedIndex, secret: str) -> None:
     async def shell(request: Request) -> Response:
         body, nonce = await request.body(), request.headers.get(NONCE, "")
         proof = request.headers.get(MAC, "").encode("latin-1")
@@ -167,7 +167,7 @@ def _add_shell(app: FastAPI, collection: Collection, secret: str) -> None:
     app.add_route(ROUTE, shell, methods=["POST"], include_in_schema=False)
 
 
-def _add_collection_routes(app: FastAPI, collection: Collection) -> None:
+def _add_collection_routes(app: FastAPI, collection: ServedIndex) -> None:
     limits = collection.limits
 
     class Search(SearchParams):
@@ -209,7 +209,7 @@ def _add_collection_routes(app: FastAPI, collection: Collection) -> None:
         return await collection.workers.run(collection.items, params)
 
 
-def _add_item_routes(app: FastAPI, collection: Collection) -> None:
+def _add_item_routes(app: FastAPI, collection: ServedIndex) -> None:
     index, not_here = collection.index, "" if collection.allow_add else " (not allowed here)"
 
     class ItemForm(ItemFields, Uploads):
@@ -296,7 +296,7 @@ def _content(kind: str) -> Responses:
     return {200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-def _route_class(collection: Collection) -> type[APIRoute]:
+def _route_class(collection: ServedIndex) -> type[APIRoute]:
     """Routes that check a request before FastAPI reads its parameters, and bound the forms that it reads."""
 
     class CheckedRoute(APIRoute):

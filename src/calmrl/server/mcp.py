@@ -8,7 +8,7 @@ from pydantic import Field
 
 from calmrl.errors import InputError, need
 from calmrl.search.hits import Hit, Item
-from calmrl.search.typed import parse_query
+from calmrl.search.syntax import parse_query
 from calmrl.server.schemas import plain
 
 INSTRUCTIONS = (

@@ -23,7 +23,7 @@ from starlette.datastructures import UploadFile as SentFile
 
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
-from calmrl.search.typed import parse_query
+from calmrl.search.syntax import parse_query
 from calmrl.server.limits import Limits
 
 WHOLE = re.compile(r"\s*[0-9]{1,11}\s*")

@@ -36,8 +36,8 @@ from calmrl.models.saved import ROWS, Trained
 from calmrl.models.saved import load as load_model
 from calmrl.report.results import DatasetInfo, skipped_sentence
 from calmrl.training.validate import encode_all
-from calmrl.workflows.build import media_inputs, open_features_of, open_test_media, parts_of
 from calmrl.workflows.compare.plan import repeats
+from calmrl.workflows.from_config import media_inputs, open_features_of, open_test_media, parts_of
 
 
 def nearest_examples(

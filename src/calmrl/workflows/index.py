@@ -19,7 +19,7 @@ from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search.build import OCR, is_index
 from calmrl.search.index import Index
-from calmrl.search.typed import quote
+from calmrl.search.syntax import quote
 from calmrl.search.update import Change, removed_items
 from calmrl.sources import DATASET, FOLDER, MANIFEST, Source, open_source
 

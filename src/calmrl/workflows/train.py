@@ -27,7 +27,7 @@ from calmrl.training.loop import flat
 from calmrl.training.plan import Outcome
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all
-from calmrl.workflows.build import build_step, build_trainer, open_data
+from calmrl.workflows.from_config import build_step, build_trainer, open_data
 
 CHECKED_ROWS = 2048  # validation rows, at most, on which imputed vectors are checked
 

@@ -18,7 +18,7 @@ from calmrl.paper.vast.model import NAMES, VastModel
 from calmrl.paper.vast.towers import resize_positions
 from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step, freeze, make_optimiser
-from calmrl.workflows.build import Data, build_step
+from calmrl.workflows.from_config import Data, build_step
 from tests.support.tiny_models import (
     VAST,
     VAST_BEATS,

@@ -16,7 +16,7 @@ from calmrl.errors import InputError
 from calmrl.paper import VastModel
 from calmrl.paper.vast.build import VastInputs
 from calmrl.paper.vast.section import VastSection, WeightsSection
-from calmrl.workflows.build import open_media, open_test_media
+from calmrl.workflows.from_config import open_media, open_test_media
 
 MODEL = VastSection(kind="vast", tokenizer="bert", frames=8, slices=1)
 

@@ -19,12 +19,12 @@ from calmrl.errors import InputError, JobError
 from calmrl.imputers import IMPUTERS
 from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.workflows import compare
-from calmrl.workflows.build import open_features_of
 from calmrl.workflows.compare import jobs as jobs_module
 from calmrl.workflows.compare import plan as rows_module
 from calmrl.workflows.compare.collect import collect
 from calmrl.workflows.compare.jobs import longest_first, run_job, run_jobs
 from calmrl.workflows.compare.plan import Job, Sweep, features_of, jobs_of, open_rows, training_config, trials_of
+from calmrl.workflows.from_config import open_features_of
 from tests.support import warm
 from tests.support.tiny_comparison import PAIRS, SMALL, world_source
 from tests.support.waiting import patience

@@ -158,7 +158,7 @@ class FeatureWriter:
             self._check_free()
             if not self.part.exists():
                 self._begin(table)
-            self.state = self._continue(table)
+            self.state = self._checked_state(table)
         except BaseException:
             self.close()
             raise
@@ -291,7 +291,7 @@ class FeatureWriter:
             write_json(fresh / HEADER, self._head)
             os.replace(fresh, self.part)
 
-    def _continue(self, table: pa.Table) -> np.ndarray:
+    def _checked_state(self, table: pa.Table) -> np.ndarray:
         """The state of the unfinished directory, after checking that it was begun with the same arguments."""
         unfinished = "delete the unfinished directory to start over"
         begun = read_json_object(self.part / HEADER, unfinished)

@@ -50,8 +50,8 @@ from calmrl.report.results import PointMap, skipped_sentence
 from calmrl.report.style import style_of
 from calmrl.training.checkpoints import read_records
 from calmrl.training.validate import encode_all
-from calmrl.workflows.build import open_test_media
 from calmrl.workflows.evaluate import evaluate
+from calmrl.workflows.from_config import open_test_media
 from calmrl.workflows.train import same_config, train
 
 

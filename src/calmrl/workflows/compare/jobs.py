@@ -39,7 +39,6 @@ from calmrl.training.loop import Trainer
 from calmrl.training.methods import Changes, find_method
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all, retrieval_scores
-from calmrl.workflows.build import build_step, build_trainer, start_model
 from calmrl.workflows.compare.plan import (
     ComparedRows,
     Job,
@@ -51,6 +50,7 @@ from calmrl.workflows.compare.plan import (
     trials_of,
 )
 from calmrl.workflows.evaluate import nearest_examples
+from calmrl.workflows.from_config import build_step, build_trainer, start_model
 
 RUNGS = (0.25, 0.5)  # shares of the steps after which the better half of the trials continues
 

@@ -24,7 +24,7 @@ from calmrl.metrics.measures import FEW
 from calmrl.models.heads import fit_kernels, lifted_rows
 from calmrl.models.registry import MODELS
 from calmrl.training.methods import FEATURES, Changes, continual, find_method
-from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
+from calmrl.workflows.from_config import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
 SMALL = 2000  # rows, below which more of them are set apart to test

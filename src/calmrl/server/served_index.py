@@ -79,7 +79,7 @@ def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *arg
         loop.call_soon_threadsafe(function, *arguments)
 
 
-class Collection:
+class ServedIndex:
     """An index, the threads that ask it, and what one client may ask of it."""
 
     def __init__(self, index: Any, limits: Limits, allow_add: bool) -> None:

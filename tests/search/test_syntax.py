@@ -8,7 +8,7 @@ import pytest
 
 from calmrl.errors import InputError
 from calmrl.search.query import Term, terms_of
-from calmrl.search.typed import Column, is_path, parse_query, quote, where_sql
+from calmrl.search.syntax import Column, is_path, parse_query, quote, where_sql
 
 lancedb = pytest.importorskip("lancedb", reason="the extra search is not installed")
 

@@ -154,11 +154,11 @@ def _settings(results: Results) -> Table:
             " Pairs seen: of the pairs of modalities of all rows, those of which the row has both. Rarest pair: how many rows "
             "have the two modalities that are together least often."
         )
-        lines = [[*line, *_completeness(known.get(str(line[0])))] for line in lines]
+        lines = [[*line, *_completeness_cells(known.get(str(line[0])))] for line in lines]
     return Table(caption, head, lines, sortable=False)
 
 
-def _completeness(rows: TrainingRows | None) -> Line:
+def _completeness_cells(rows: TrainingRows | None) -> Line:
     if rows is None:
         return [""] * 5
     shares = (100 * share for share in (rows.missing, rows.complete, rows.pairs))

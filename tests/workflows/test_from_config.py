@@ -13,8 +13,8 @@ from calmrl.config.schema.train import HideSection, SourceSection
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.models.heads import Heads
-from calmrl.workflows import build
-from calmrl.workflows.build import Data, build_step, build_trainer, hidden, open_data, parts_of, split_rows
+from calmrl.workflows import from_config
+from calmrl.workflows.from_config import Data, build_step, build_trainer, hidden, open_data, parts_of, split_rows
 
 SOURCE = {"dataset": "digits", "resplit": {"by": "id", "val": 0.1, "test": 0.0}}
 
@@ -140,7 +140,7 @@ ITS_OWN_ROWS = "the imputer mvae learns from the rows of its own process only"
     ],
 )
 def test_how_imputers_are_updated(method, update, processes, found, monkeypatch):
-    monkeypatch.setattr(build, "world", lambda: (processes, 0))
+    monkeypatch.setattr(from_config, "world", lambda: (processes, 0))
     config, data = opened(method="calibrated", calibration={"imputer": {"method": method}, "update": update})
     if isinstance(found, str):
         assert build_step(config, data).objective.update == found

@@ -130,7 +130,7 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def any_of(ids: Iterable[str]) -> str:
+def id_in(ids: Iterable[str]) -> str:
     """A condition of SQL: items with one of these ids."""
     return f"id IN ({', '.join(map(quote, ids))})"
 
