@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import shutil
@@ -190,6 +191,15 @@ ERRORS = [
     (["index", "colours", "--out", "colours"], "exists and is not a calmrl index"),
     (["index", "stamps", "--out", "ix"], "is an index already, made otherwise"),
 ]
+
+
+def test_a_search_seldom_looks_for_garbage(place, calmrl, monkeypatch) -> None:
+    before, during = gc.get_threshold(), []
+    real = Index.search
+    monkeypatch.setattr(Index, "search", lambda *a, **k: during.append(gc.get_threshold()[0]) or real(*a, **k))
+    assert calmrl("search", "ix", "1 2 3")[0] == 0
+    assert during[0] >= 100 * before[0]
+    assert gc.get_threshold() == before
 
 
 def test_a_folder_says_where_its_index_is(place, calmrl) -> None:
