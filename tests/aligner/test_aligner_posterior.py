@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +79,22 @@ def test_terms_count_by_their_weight(fitted):
     found = fuse(aligner, terms).sum(axis=0)
     assert_allclose(found, mean / np.linalg.norm(mean))
     assert found.dtype == np.float64
+
+
+def test_queries_of_the_same_modalities_share_a_factor_that_is_not_saved(fitted, monkeypatch):
+    aligner, made = from_state(to_state(fitted[0])), []
+    factorise = torch.linalg.cholesky
+    monkeypatch.setattr(torch.linalg, "cholesky", lambda matrix: made.append(1) or factorise(matrix))
+    size = len(pickle.dumps(aligner.space_))
+    values = np.random.default_rng(0).normal(size=(3, 12))
+    ask = [
+        [("m0", value, 1.0), ("m1", value[:10], weight)] for value, weight in zip(values, (1.0, 1.0, 0.5), strict=True)
+    ]
+    first = [fuse(aligner, terms) for terms in ask]
+    assert len(made) == 2  # another weight is another factor
+    assert all(np.array_equal(fuse(fitted[0], terms), found) for terms, found in zip(ask, first, strict=True))
+    assert len(pickle.dumps(aligner.space_)) == size
+    assert np.array_equal(fuse(aligner, ask[0]), first[0])
 
 
 def test_terms_that_cannot_be(fitted):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -25,6 +26,7 @@ WHITENING = {"linear": (0.5, 0.0, 0.75), "kernel": (0.5, 0.75)}  # the first is 
 LATENTS = {"linear": (128, 64), "kernel": (256, 64)}
 PRIORS = (300.0, 30.0, 100.0, 170.0, 550.0, 1000.0, 1800.0)  # the first is tried before the others
 WIDE = {"linear": (256, 100.0), "kernel": (512, 100.0)}  # latents and prior of the second start
+KEPT = 4  # factors of the posterior of single rows: for so many sets of modalities
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,8 @@ class Space:
                 yield held[0], rows, _rows(heads[held[0]], place[rows, held[0]])
                 continue
             information = {j: self.information[which[j]].to(eye) for j in held}
-            factor = torch.linalg.cholesky(eye + sum(power[j] * information[j] for j in held))
+            factor_of = self._kept_factor if len(present) == 1 else self._factor  # one row: a query, asked like others
+            factor = factor_of(tuple((which[j], power[j]) for j in held), eye.device)
             for j in held:
                 head = _rows(heads[j], place[rows, j])
                 if len(rows) < self.latent_dim:
@@ -196,6 +199,19 @@ class Space:
                     yield j, rows, torch.cholesky_solve(scaled.T, factor).T
                 else:
                     yield j, rows, head @ torch.cholesky_solve(power[j] * (eye + information[j]), factor).T
+
+    def _factor(self, powers: tuple[tuple[int, float], ...], device: torch.device) -> Tensor:
+        """The Cholesky factor of I + the sum of w J_m over (m, w)."""
+        eye = torch.eye(self.latent_dim, dtype=torch.float64, device=device)
+        return torch.linalg.cholesky(eye + sum(weight * self.information[m].to(eye) for m, weight in powers))
+
+    @cached_property
+    def _kept_factor(self) -> Callable[[tuple[tuple[int, float], ...], torch.device], Tensor]:
+        return lru_cache(maxsize=KEPT)(self._factor)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the factors that are kept."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     def variance(self, present: Tensor, which: Sequence[int]) -> Tensor:
         """tr(P V) given what each row has, (n,): V is its posterior covariance, P = I - (I + sum over all m of J_m)^-1."""
