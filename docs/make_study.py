@@ -4,9 +4,9 @@
     python docs/make_study.py study-out
 
 A table stands between `<!-- study: NAME -->` and `<!-- end of study -->`; `average` is R@1 of every method on every data set
-and setting, `short` are some rows of it, `ahead` is `average` with a last line on how far the aligner is ahead of the best
-other row, `words` are the sentences of the comparison. A comparison without `ideal` fills the tables between
-`<!-- classical: NAME -->` and `<!-- end of classical -->` and draws nothing.
+and setting, `ahead` is `average` with a last line on how far the aligner is ahead of the best other row, `words` are the
+sentences of the comparison. A comparison without `ideal` fills the tables between `<!-- classical: NAME -->` and
+`<!-- end of classical -->` and draws nothing.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs/results.md")
 PICTURE = ROOT / "docs/assets/study.svg"
 INK = "#808890"  # readable on light and on dark
-SHORT = ("aligner", "calibrated", "contrastive", "pmrl", "gram", "calmrl-printed", "ideal")  # and the best latent start
 
 
 def average(results: Results) -> str:
     """Methods down, data sets and settings across; the best in bold, ideal last."""
-    _, order, _ = _cells(results)
-    return _table(results, order)
-
-
-def short(results: Results) -> str:
-    """The rows of SHORT and the best latent start; bold as in the full table."""
-    _, order, _ = _cells(results)
-    start = next((method for method in order if method.endswith("+latent")), None)
-    return _table(results, [method for method in order if method in SHORT or method == start])
+    places, order, cells = _cells(results)
+    best = {place: max(cells[m, place].mean for m in order if not results.ideal(m)) for place in places}
+    chance = _chance(results)
+    lines = head("R@1 (%)", [f"{dataset}, {setting}" for dataset, setting in places])
+    for method in order:
+        bold = [not results.ideal(method) and cells[method, place].mean == best[place] for place in places]
+        texts = [cells[method, place].text(1) for place in places]
+        lines.append(
+            line(method, [f"**{text}**" if strong else text for text, strong in zip(texts, bold, strict=True)])
+        )
+    lines.append(line("by chance", [f"{chance[place]:.1f}" for place in places]))
+    return "\n".join(lines)
 
 
 def ahead(results: Results, tests: dict[str, Any]) -> str:
@@ -53,21 +55,6 @@ def ahead(results: Results, tests: dict[str, Any]) -> str:
         gain, low, high, _ = test["methods"]["aligner"].values()
         gains.append(f"{gain:+.1f} ({low:+.1f} to {high:+.1f}), `{test['against']}`")
     return f"{average(results)}\n{line('aligner - best of the others', gains)}"
-
-
-def _table(results: Results, shown: list[str]) -> str:
-    places, order, cells = _cells(results)
-    best = {place: max(cells[m, place].mean for m in order if not results.ideal(m)) for place in places}
-    chance = _chance(results)
-    lines = head("R@1 (%)", [f"{dataset}, {setting}" for dataset, setting in places])
-    for method in shown:
-        bold = [not results.ideal(method) and cells[method, place].mean == best[place] for place in places]
-        texts = [cells[method, place].text(1) for place in places]
-        lines.append(
-            line(method, [f"**{text}**" if strong else text for text, strong in zip(texts, bold, strict=True)])
-        )
-    lines.append(line("by chance", [f"{chance[place]:.1f}" for place in places]))
-    return "\n".join(lines)
 
 
 def _cells(
@@ -121,7 +108,7 @@ def _frame(frame: Axes, order: list[str], values: dict[str, Estimate], place: tu
         side.set_visible(False)
 
 
-MAKERS = {"average": average, "short": short, "words": words}
+MAKERS = {"average": average, "words": words}
 
 
 def main() -> None:
