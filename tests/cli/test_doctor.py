@@ -40,6 +40,7 @@ def test_the_columns(calmrl, monkeypatch):
     _, out, _ = calmrl("doctor")
     lines = out.splitlines()
     assert lines[0] == "python     3"
+    assert {"packages", "extras", "encoders"} <= set(lines)
     assert f"  {'torch':<24} missing" in lines
     assert f"  {'a':<24} installed" in lines
     assert f"""  {"b":<24} absent: pip install "calmrl[b]\"""" in lines
