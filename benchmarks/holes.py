@@ -8,8 +8,9 @@ digits is whole. The modalities of these two are divided by their deviation firs
 fetched as in `latent_quality` and `omics`, where soft-impute and mofapy2 (15 factors) are, too. Trees are those of missForest:
 an `IterativeImputer` of random forests, 20 trees, three rounds.
 
-CALMRL_BENCH_DATA chooses some of the data sets, CALMRL_BENCH_MASKS some of the masks, both with commas;
-CALMRL_BENCH_CELLS=FOLDER keeps what was measured and reads what is there.
+CALMRL_BENCH_DATA chooses some of the data sets, CALMRL_BENCH_MASKS some of the masks, CALMRL_BENCH_METHODS some of the methods
+(`AutoImputer` and `IterativeImputer` are always among them), all with commas; CALMRL_BENCH_CELLS=FOLDER keeps what was measured
+and reads what is there.
 """
 
 from __future__ import annotations
@@ -61,16 +62,18 @@ def run() -> Iterator[dict[str, Any]]:
     warnings.simplefilter("ignore")
     wanted = os.environ.get("CALMRL_BENCH_DATA", ",".join(DATA)).split(",")
     masks = [int(mask) for mask in os.environ.get("CALMRL_BENCH_MASKS", MASKS).split(",")]
+    asked = {*os.environ.get("CALMRL_BENCH_METHODS", ",".join(METHODS)).split(","), "AutoImputer", "IterativeImputer"}
+    methods = [name for name in METHODS if name in asked]
     for name in wanted:
         z = DATA[name]()
         cells = {
             (mask, rate, method): kept(f"holes {name} {rate} {mask} {method}", partial(measured, z, rate, mask, method))
             for mask in masks
             for rate in RATES
-            for method in METHODS
+            for method in methods
         }
         for rate in RATES:
-            for method in METHODS:
+            for method in methods:
                 mine, auto, first = (
                     [cells[mask, rate, other] for mask in masks]
                     for other in (method, "AutoImputer", "IterativeImputer")
@@ -143,6 +146,6 @@ METHODS: dict[str, Callable[[np.ndarray, list[int]], Answer]] = {
     "soft-impute": softly,
     "trees": trees,
     "mofapy2": by_factors,
-    "GaussianImputer, all auto": partial(ours, lambda widths: GaussianImputer("auto", "auto", "auto", blocks=widths)),
+    "GaussianImputer": partial(ours, lambda widths: GaussianImputer("auto", "auto", "auto", blocks=widths)),
     "AutoImputer": partial(ours, lambda widths: AutoImputer(blocks=widths)),
 }

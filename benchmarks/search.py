@@ -192,7 +192,7 @@ def row(system: str, results: dict[str, Any], truth: list[set[int]]) -> dict[str
         "theirs_s": results["faiss-flat"]["p50"] if "faiss-flat" in results else None,
         "ratio": recall,
         "target": ">= 0.95" if system == "lancedb" else "for comparison",
-        "note": f"build {mine['build']:.0f} s ({mine['processor']:.0f} s of processor time), p50 {1e3 * mine['p50']:.1f} ms, "
+        "note": f"build {mine['build']:.1f} s ({mine['processor']:.1f} s of processor time), p50 {1e3 * mine['p50']:.1f} ms, "
         f"p95 {1e3 * mine['p95']:.1f} ms, peak {mine['peak']:.2f} GB, {mine['settings']}",
     }
 
