@@ -362,3 +362,6 @@ def test_recordings_that_only_the_encoder_of_speech_relates(tmp_path, monkeypatc
         tmp_path / "folder", tmp_path / "given", encoders={"sound": "deaf"}, model=Aligner(**FIXED), base=None
     )
     assert not any("relates the recordings" in line for line in given.summary())  # it was asked for by name
+    monkeypatch.setitem(registry.PACKAGES, "words", ("not_there",))
+    untried = Index.build(tmp_path / "folder", tmp_path / "untried", model=Aligner(**FIXED), base=None).summary()
+    assert any(line.startswith("sound: if these are recordings of speech, words may relate them") for line in untried)

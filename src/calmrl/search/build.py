@@ -282,16 +282,19 @@ def _with_better_encoders(
 ) -> dict[str, Any]:
     """Entries of the layout; of sounds that are unrelated to the rest, with the encoder of speech if it relates some of them.
 
-    Few people name a folder of recordings of speech "speech", by which the encoder would be chosen.
+    Where that is not installed it cannot be tried, but is named.     Few people name a folder of recordings of speech "speech", by which the encoder would be chosen.
     """
     speech = DEFAULTS["speech"]
-    if opened.manifest is None or not is_installed(speech):
+    if opened.manifest is None:
         return entries
     apart = [] if aligner is None else unrelated(aligner)
     for j, name in enumerate(collection.z):
         entry = entries[name]
         at_chance = entry["why"] == AT_CHANCE or name in apart
         if not at_chance or name in given or entry["encoder"] != DEFAULTS["audio"]:
+            continue
+        if not is_installed(speech):
+            entries = entries | {name: entry | {"better": {"encoder": speech, "tried": 0}}}
             continue
         rows = np.flatnonzero(collection.present[:, j] & (collection.present.sum(axis=1) > 1))
         rows = rows[np.linspace(0, len(rows) - 1, min(TRIED, len(rows))).astype(int)]
