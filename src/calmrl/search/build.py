@@ -282,7 +282,8 @@ def _with_better_encoders(
 ) -> dict[str, Any]:
     """Entries of the layout; of sounds that are unrelated to the rest, with the encoder of speech if it relates some of them.
 
-    Where that is not installed it cannot be tried, but is named.     Few people name a folder of recordings of speech "speech", by which the encoder would be chosen.
+    Few people name a folder of recordings of speech "speech", by which the encoder would be chosen. Where it is not installed,
+    it cannot be tried, but is named.
     """
     speech = DEFAULTS["speech"]
     if opened.manifest is None:

@@ -410,12 +410,12 @@ class Index:
             if (one := entry.get("better")) is not None:
                 speech = one["encoder"]
                 lines.append(
-                    f"{name}: {speech} relates the recordings to the rest, {entry['encoder']} does not (of {one['tried']} tried, "
-                    f"the own item is ahead of {100 * one['behind']:.0f} % of the others; 50 % is chance); make the index again "
-                    f'with encoders={{"{name}": "{speech}"}} (--encoder {name}={speech})'
+                    f"{name}: {speech} relates the recordings to the rest, {entry['encoder']} does not (of {one['tried']} "
+                    f"tried, the own item is ahead of {100 * one['behind']:.0f} % of the others; 50 % is chance); make the "
+                    f'index again with encoders={{"{name}": "{speech}"}} (--encoder {name}={speech})'
                     if one["tried"]
-                    else f"{name}: if these are recordings of speech, {speech} may relate them to the rest; it is not installed "
-                    f'(pip install "calmrl[encoders]"), so it was not tried'
+                    else f"{name}: if these are recordings of speech, {speech} may relate them to the rest; it is not "
+                    f'installed (pip install "calmrl[encoders]"), so it was not tried'
                 )
         lines += [
             f"{name}: {plural(items, 'item')} with {different:,} different files; those of one file count as one in estimates"
