@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from calmrl import __version__
-from calmrl.cli import COMMANDS, info
+from calmrl.cli import info
 from calmrl.cli import shared_options as completion
 from calmrl.cli.info import SHELVES, entries
+from calmrl.cli.registry import COMMANDS
 from calmrl.data.media.public_collections import COLLECTIONS
 from calmrl.encoders import ENCODERS
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.cli import COMMANDS
+from calmrl.cli.registry import COMMANDS
 
 
 @pytest.fixture(scope="module")

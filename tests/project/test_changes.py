@@ -104,7 +104,7 @@ CHANGES: dict[str, dict[str, str | tuple[str, str]]] = {
                 \"\"\"
                 note("hello")
         """,
-        "cli/__init__.py": (r"(\nCOMMANDS = \{\n)", '    "greet": "greet:greet",\n'),
+        "cli/registry.py": (r"(\nCOMMANDS = \{\n)", '    "greet": "greet:greet",\n'),
     },
     "a measure": {
         "metrics/measures.py": (

@@ -1,0 +1,26 @@
+"""The commands, in the order of the help."""
+
+COMMANDS = {
+    "demo": "compare:demo",
+    "open": "indexes:open_folder",
+    "init": "prepare:init",
+    "diagnose": "prepare:diagnose",
+    "extract": "prepare:extract",
+    "impute": "prepare:impute",
+    "align": "prepare:align",
+    "index": "indexes:index",
+    "add": "indexes:add",
+    "remove": "indexes:remove",
+    "search": "search:search",
+    "serve": "indexes:serve",
+    "mcp": "indexes:mcp",
+    "train": "runs:train",
+    "evaluate": "runs:evaluate",
+    "compare": "compare:compare",
+    "report": "runs:report",
+    "reproduce": "reproduce:reproduce",
+    "ls": "info:ls",
+    "cp": "info:cp",
+    "check": "info:check",
+    "doctor": "info:doctor",
+}  # name -> module of this package and function
