@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calmrl.errors import InputError, MissingExtraError
-from calmrl.server import Limits, collection
+from calmrl.server import Limits, served_index
 from tests.support import shapes as data
 
 
@@ -143,7 +143,7 @@ def test_about_has_the_limits_and_nothing_private(shapes, client_of, monkeypatch
 
 def test_what_is_said_about_the_collection_is_counted_again_after_five_seconds(shapes, client_of, monkeypatch):
     now = [0.5]  # a machine that has just been started
-    monkeypatch.setattr(collection, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(served_index, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(data.ShapeIndex, "about", lambda self: {"at": now[0]})
     with client_of(shapes) as client:
         for moment, counted in ((0.5, 0.5), (5.25, 0.5), (5.5, 5.5), (10.25, 5.5)):
@@ -316,7 +316,7 @@ def test_a_search_that_takes_too_long_is_504_and_its_thread_stays_busy(slow, cli
 
 
 def test_stopping_forgets_what_waits_and_ends_the_threads(slow, client_of):
-    workers = collection.Workers(Limits(at_once=1))
+    workers = served_index.Workers(Limits(at_once=1))
     running, waiting = workers.pool.submit(slow.go.wait, 20), workers.pool.submit(int)
     while not running.running():
         pass
