@@ -105,6 +105,16 @@ def test_an_item_needs_half_of_what_was_typed():
     assert found_in(items, "cat") == found_in(items, "...") == []
 
 
+def test_articles_of_a_query_are_not_looked_for():
+    items = {"dog_06": None, "a_simple_pig": None, "the end": None, "end of a road": None}
+    assert [(match.id, match.share) for match in found_in(items, "a dog")] == [("dog_06", 1.0)]
+    assert [(match.id, match.exact) for match in found_in(items, "the end")] == [
+        ("the end", True),
+        ("end of a road", False),
+    ]
+    assert [match.id for match in found_in(items, "the")] == ["the end"]  # where nothing else was typed, they are
+
+
 def test_what_is_pushed_away():
     items = {"1": "dog in snow", "2": "dog", "3": "snow"}
     assert [match.id for match in found_in(items, "dog", without=("snow",))] == ["2"]

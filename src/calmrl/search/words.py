@@ -34,6 +34,7 @@ SAYS_NOTHING = frozenset({
     *("picture", "pictures", "pic", "pics", "foto", "scan", "screenshot", "screen", "shot", "clip", "file", "files", "copy"),
     *("untitled", "unnamed", "unknown", "track", "audio", "recording", "rec", "sound", "voice", "item", "whatsapp", "data"),
 })  # words in names that cameras, phones and programs give  # fmt: skip
+ARTICLES = frozenset({"a", "an", "the"})  # of a query say nothing about what is asked for
 LONG = 3  # letters of a word that says something
 READ = 10_000  # letters of a text
 COLUMNS = {"id": "id", "text": f"left(text, {READ})", "label": "label", "paths": "paths"}
@@ -118,7 +119,9 @@ def matches(text: str, read: Read, count: Callable[[str | None], int], without: 
         Items that have all words of one of these texts are left out.
     """
     wanted = [_plain(token) for token in tokens(text)]
-    looked_for = sorted(dict.fromkeys(wanted), key=len, reverse=True)[:ASKED]
+    telling = [token for token in wanted if token not in ARTICLES] or wanted  # "a dog" asks for a dog
+    keys = {"".join(wanted), "".join(telling)}
+    looked_for = sorted(dict.fromkeys(telling), key=len, reverse=True)[:ASKED]
     if not looked_for:
         return []
     (rows, numbers), items = _candidates(text, looked_for, read, count), count(None)
@@ -128,17 +131,16 @@ def matches(text: str, read: Read, count: Callable[[str | None], int], without: 
     mean = sum(one.length for one in documents) / max(1, len(documents))
     unwanted = [words for text in without if (words := {_plain(token) for token in tokens(text)})]
     kept = [one for one in documents if not any(words <= {*one.name, *one.said} for words in unwanted)]
-    found = [match for one in kept if (match := _match(one, wanted, rare, mean)) is not None]
+    found = [match for one in kept if (match := _match(one, keys, rare, mean)) is not None]
     return sorted(found, key=lambda match: (-match.exact, -match.score, match.id))
 
 
-def _match(one: _Document, wanted: list[str], rare: Mapping[str, float], mean: float) -> Match | None:
+def _match(one: _Document, keys: set[str], rare: Mapping[str, float], mean: float) -> Match | None:
     score = 0.0
     for token, weight in rare.items():
         often = 2 * one.name[token] + one.said[token]
         score += weight * often * (K1 + 1) / (often + K1 * (1 - B + B * one.length / max(mean, 1.0)))
-    key = "".join(wanted)
-    called, says = key in one.called, key in one.lines
+    called, says = not keys.isdisjoint(one.called), not keys.isdisjoint(one.lines)
     if not (score or called or says):
         return None
     share = sum(rare[t] for t in rare if one.name[t] or one.said[t]) / max(sum(rare.values()), 1e-12)
