@@ -118,6 +118,7 @@ def test_articles_of_a_query_are_not_looked_for():
 def test_what_is_pushed_away():
     items = {"1": "dog in snow", "2": "dog", "3": "snow"}
     assert [match.id for match in found_in(items, "dog", without=("snow",))] == ["2"]
+    assert [match.id for match in found_in(items, "dog", without=("the snow",))] == ["2"]  # articles are not looked for
     assert {match.id for match in found_in(items, "dog", without=("!",))} == {"1", "2"}  # no word pushes nothing away
 
 

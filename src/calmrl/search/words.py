@@ -118,10 +118,9 @@ def matches(text: str, read: Read, count: Callable[[str | None], int], without: 
     without : sequence of str
         Items that have all words of one of these texts are left out.
     """
-    wanted = [_plain(token) for token in tokens(text)]
-    telling = [token for token in wanted if token not in ARTICLES] or wanted  # "a dog" asks for a dog
-    keys = {"".join(wanted), "".join(telling)}
-    looked_for = sorted(dict.fromkeys(telling), key=len, reverse=True)[:ASKED]
+    wanted = _asked_words(text)
+    keys = {"".join(map(_plain, tokens(text))), "".join(wanted)}
+    looked_for = sorted(dict.fromkeys(wanted), key=len, reverse=True)[:ASKED]
     if not looked_for:
         return []
     (rows, numbers), items = _candidates(text, looked_for, read, count), count(None)
@@ -129,10 +128,16 @@ def matches(text: str, read: Read, count: Callable[[str | None], int], without: 
     holding = numbers or Counter(token for one in documents for token in {*one.name, *one.said})
     rare = {t: math.log1p((max(items, holding[t]) - holding[t] + 0.5) / (holding[t] + 0.5)) for t in looked_for}
     mean = sum(one.length for one in documents) / max(1, len(documents))
-    unwanted = [words for text in without if (words := {_plain(token) for token in tokens(text)})]
+    unwanted = [words for text in without if (words := {*_asked_words(text)})]
     kept = [one for one in documents if not any(words <= {*one.name, *one.said} for words in unwanted)]
     found = [match for one in kept if (match := _match(one, keys, rare, mean)) is not None]
     return sorted(found, key=lambda match: (-match.exact, -match.score, match.id))
+
+
+def _asked_words(text: str) -> list[str]:
+    """The words of a query without articles, unless there is nothing else: "a dog" is about a dog."""
+    words = [_plain(token) for token in tokens(text)]
+    return [word for word in words if word not in ARTICLES] or words
 
 
 def _match(one: _Document, keys: set[str], rare: Mapping[str, float], mean: float) -> Match | None:
